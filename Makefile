@@ -1,0 +1,62 @@
+# Commands of the project. `make quickstart` is the main one; `make help` lists all.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.environment
+CORES ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1)
+SNAKEMAKE := $(BIN)/snakemake --cores $(CORES) --resources gpu=1
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.DEFAULT_GOAL := help
+.PHONY: help env quickstart smoke test check format docs bench clean clean-all
+
+help: ## list the commands
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+env: $(STAMP) ## build .venv from envs/core.lock (skipped when up to date)
+
+$(STAMP): envs/core.lock pyproject.toml
+	@echo "refbias: building $(VENV) from envs/core.lock (about 2 GB with a CPU build of torch, once)"
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info[:2] >= (3, 11) else "refbias needs Python 3.11 or newer: make env PYTHON=python3.11")'
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement envs/core.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $(STAMP)
+
+quickstart: env ## the paper's experiment on a packaged 270M model, on this machine
+	@$(BIN)/python -m refbias unlock
+	$(SNAKEMAKE) --configfile config/quickstart.yaml
+
+smoke: env ## every rule on tiny random checkpoints
+	@$(BIN)/python -m refbias unlock
+	$(BIN)/python -m tests.tiny results/smoke-models
+	$(SNAKEMAKE) --configfile config/smoke.yaml
+
+test: env ## the test suite
+	$(BIN)/python -m pytest
+
+check: env ## lint, types, layers, workflow style, generated files
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/snakefmt --check Snakefile workflow/rules
+	$(BIN)/snakemake --lint
+	$(BIN)/python -m envs.sync --check
+
+format: env ## format the code and regenerate what is generated
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/snakefmt Snakefile workflow/rules
+	$(BIN)/python -m envs.sync
+
+bench: env ## measure speed, as ratios in one run
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement envs/core.lock --requirement envs/bench.in
+	$(BIN)/python -m bench
+
+clean: ## remove the quickstart's and the smoke run's results
+	rm -rf results/quickstart figures/quickstart results/smoke results/smoke-models figures/smoke
+
+clean-all: clean ## remove the environment and Snakemake's records too
+	rm -rf $(VENV) .snakemake

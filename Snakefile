@@ -1,0 +1,33 @@
+# refbias: does the shift dB of a fine-tuned model track its behaviour? (arXiv 2609.10060)
+#
+# Run `snakemake --cores 1 --resources gpu=1` for the quickstart, or name another configuration
+# with --configfile config/<name>.yaml.
+
+from snakemake.utils import min_version
+
+min_version("9.0")
+
+# Snakemake merges --configfile into the file named here, key by key, so the default is loaded
+# only where no configuration was given: two runs' models must not mix.
+if "models" not in config:
+
+    configfile: "config/quickstart.yaml"
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/acquire.smk"
+include: "workflow/rules/finetune.smk"
+include: "workflow/rules/spectrum.smk"
+include: "workflow/rules/represent.smk"
+include: "workflow/rules/evaluate.smk"
+include: "workflow/rules/analyse.smk"
+include: "workflow/rules/pictures.smk"
+
+
+report: "workflow/report/workflow.rst"
+
+
+rule all:
+    default_target: True
+    input:
+        f"{RESULTS}/report.html",

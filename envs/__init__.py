@@ -1,0 +1,1 @@
+"""Environment definitions and what is generated from them."""

@@ -1,0 +1,77 @@
+"""The command line's contract: exit codes, one-line errors, the log, a light import."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def refbias(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    root = Path(__file__).resolve().parents[2]
+    environment = {**os.environ, "PYTHONPATH": str(root / "workflow")}
+    command = [sys.executable, "-m", "refbias", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=cwd, check=False)
+
+
+def test_a_users_mistake_is_one_line_and_exit_2(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "x.log"
+    done = refbias("shift", "--log", str(log), "--settings", "{}", "--embeddings", "e", "--models", "m", "--regimes", "--output", str(tmp_path / "o"))
+    assert done.returncode == 2
+    assert done.stderr.strip().split("\n")[-1] == "refbias: error: --settings: key 'shift' is missing"
+    assert "Traceback" not in done.stderr
+    assert "key 'shift' is missing" in log.read_text()
+    assert not (tmp_path / "o").exists()
+
+
+def test_an_unknown_stage_is_named() -> None:
+    done = refbias("represnt")
+    assert done.returncode == 2
+    assert "unknown stage 'represnt'" in done.stderr
+
+
+def test_help_lists_every_stage() -> None:
+    from refbias.cli.main import STAGES
+
+    done = refbias("--help")
+    assert done.returncode == 0
+    assert all(stage in done.stdout for stage in STAGES)
+
+
+@pytest.mark.parametrize("stage", ["acquire", "finetune", "merge", "represent", "shift", "generate", "score", "analyse"])
+def test_every_stage_explains_itself(stage: str) -> None:
+    done = refbias(stage, "--help")
+    assert done.returncode == 0
+    assert "--settings" in done.stdout
+
+
+def test_records_numbers_and_pictures_work_without_torch(tmp_path: Path) -> None:
+    for name in ("torch", "transformers", "trl", "peft", "mergekit"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError('blocked')\n")
+    root = Path(__file__).resolve().parents[2]
+    code = (
+        "import refbias, refbias.metrics, refbias.stats, refbias.analysis, refbias.tables, refbias.figures,"
+        " refbias.report, refbias.config.root, refbias.stimuli, refbias.splits"
+    )
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{root / 'workflow'}"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_unlock_removes_a_stale_lock_and_spares_a_living_process(tmp_path: Path) -> None:
+    locks = tmp_path / ".snakemake" / "locks"
+    locks.mkdir(parents=True)
+    (locks / "0.output.lock").write_text("x")
+    code = "import time; print('up', flush=True); time.sleep(60)"
+    command = [sys.executable, "-c", code, "snakemake"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE) as living:
+        assert living.stdout is not None
+        living.stdout.readline()
+        done = refbias("unlock", cwd=tmp_path)
+        assert done.returncode == 2
+        assert f"process {living.pid}" in done.stderr
+        assert locks.exists()
+        living.kill()
+    assert refbias("unlock", cwd=tmp_path).returncode == 0
+    assert not locks.exists()

@@ -1,0 +1,90 @@
+"""The hash of the code that a stage uses."""
+
+import ast
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from refbias import codehash
+
+STAGES = ["acquire", "finetune", "merge", "represent", "shift", "generate", "score", "analyse", "figures", "report"]
+
+
+@pytest.fixture
+def copy(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the package that may be edited, with the hash pointed at it."""
+    shutil.copytree(root / "workflow" / "refbias", tmp_path / "refbias", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(codehash, "_ROOT", tmp_path)
+    return tmp_path / "refbias"
+
+
+def hashes() -> dict[str, str]:
+    return {stage: codehash.code_hash(f"refbias.cli.{stage}") for stage in STAGES}
+
+
+def changed(before: dict[str, str]) -> set[str]:
+    after = hashes()
+    return {stage for stage in STAGES if after[stage] != before[stage]}
+
+
+@pytest.mark.parametrize(
+    ("module", "stages"),
+    [
+        ("metrics/rr.py", {"shift"}),
+        ("embed.py", {"represent"}),
+        ("scorers/standin.py", {"score"}),
+        ("report.py", {"report"}),
+        ("cli/main.py", set()),
+        ("cli/analyse.py", {"analyse"}),
+        ("finetune.py", {"finetune"}),
+        ("artifacts.py", set(STAGES)),
+    ],
+)
+def test_an_edit_changes_the_hash_of_the_stages_that_use_it(copy: Path, module: str, stages: set[str]) -> None:
+    before = hashes()
+    path = copy / module
+    if not path.exists():
+        path = copy / module.removesuffix(".py") / "__init__.py"
+    path.write_text(path.read_text() + "\nADDED = 1\n")
+    assert changed(before) == stages
+
+
+def test_comments_docstrings_and_layout_change_nothing(copy: Path) -> None:
+    before = hashes()
+    for path in (copy / "metrics" / "rr.py", copy / "artifacts.py"):
+        tree = ast.parse(path.read_text())
+        text = path.read_text().replace('"""', '"""Another docstring. ', 1)
+        assert ast.dump(ast.parse(text)) != ast.dump(tree)
+        path.write_text("# a comment\n\n\n" + text + "\n# the end\n")
+    assert changed(before) == set()
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_closure_holds_every_module_that_the_stage_really_loads(root: Path, stage: str) -> None:
+    code = (
+        f"import sys, refbias.cli.{stage}\n"
+        "print('\\n'.join(name for name in sys.modules if name.split('.')[0] == 'refbias'))"
+    )
+    environment = {"PYTHONPATH": str(root / "workflow"), "PATH": ""}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert loaded
+    assert loaded <= set(codehash.closure(f"refbias.cli.{stage}"))
+
+
+def test_only_the_dispatcher_imports_by_a_computed_name(root: Path) -> None:
+    found = set()
+    for path in (root / "workflow" / "refbias").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if name in ("__import__", "importlib.import_module", "import_module", "exec", "eval"):
+                found.add(path.relative_to(root / "workflow" / "refbias").as_posix())
+    assert found == {"cli/main.py"}, "the closure is found by reading imports: a computed one would escape it"
+
+
+def test_an_unknown_entry_is_refused() -> None:
+    with pytest.raises(ValueError, match="entry"):
+        codehash.closure("refbias.nowhere")

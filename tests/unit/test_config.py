@@ -1,0 +1,154 @@
+"""Configuration: strictness, messages, slices, generated files."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from envs import sync
+from refbias.config import root
+from refbias.errors import UserError
+
+MINIMAL: dict[str, Any] = {"run": "r", "models": {"m": {"source": {"kind": "packaged_gguf"}}}}
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    data = copy.deepcopy(MINIMAL)
+    *parents, last = path.split(".")
+    at = data
+    for part in parents:
+        at = at.setdefault(part, {})
+    at[last] = value
+    return data
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("sed", 1, r"unknown key 'sed': did you mean 'seed'"),
+        ("benchmarks.toxigen.temprature", 1, r"'benchmarks.toxigen.temprature': did you mean 'temperature'"),
+        ("regimes.lora.lerning_rate", 1, r"'regimes.lora.lerning_rate': did you mean 'learning_rate'"),
+        ("models.m.source.sha", "x", r"'models.m.source.sha': did you mean 'sha256'"),
+        ("models.m.sorce", {}, r"'models.m.sorce': did you mean 'source'"),
+        ("compute.dtype", "float16", r"overflows to NaN in Gemma 3"),
+        ("spectrum.weights", [0, 0.5], r"must ascend from 0 to 1"),
+        ("spectrum.weights", [0, 0.501, 0.502, 1], r"differ by at least 0.01"),
+        ("run", "../etc", r"key 'run'"),
+        ("run", "a/b", r"key 'run'"),
+        ("analysis.n_resamples", "many", r"key 'analysis.n_resamples'"),
+        ("seed", float("nan"), r"key 'seed'"),
+    ],
+)
+def test_a_wrong_key_or_value_is_named_with_the_mend(path: str, value: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        root.from_mapping(changed(path, value))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_key_is_named() -> None:
+    with pytest.raises(UserError, match="key 'models' is missing"):
+        root.from_mapping({"run": "r"})
+
+
+def test_numbers_in_exponent_form_are_numbers() -> None:
+    text = "run: r\nmodels: {m: {source: {kind: packaged_gguf}}}\nregimes: {full: {learning_rate: 1e-5}}\n"
+    config = root.from_mapping(yaml.safe_load(text))
+    assert config.regimes.full is not None
+    assert config.regimes.full.learning_rate == 1e-5
+
+
+def test_the_defaults_are_the_papers() -> None:
+    config = root.from_mapping(MINIMAL)
+    full, lora = config.regimes.full, config.regimes.lora
+    assert full is not None
+    assert lora is not None
+    assert (full.learning_rate, lora.learning_rate, full.epochs, full.max_length) == (2e-5, 1e-4, 3, 1024)
+    assert full.per_device_batch_size * full.gradient_accumulation == 32
+    assert (lora.rank, lora.alpha, lora.dropout, len(lora.target_modules)) == (16, 32, 0.05, 7)
+    assert (full.warmup_ratio, full.dtype) == (0.03, "bfloat16")
+    assert config.spectrum.weights == [0, 0.1, 0.3, 0.5, 0.7, 0.9, 1]
+    found = config.benchmarks.enabled()
+    assert {name: s.threshold for name, s in found.items()} == {
+        "wildguardmix": 0.1,
+        "decodingtrust": 0.1,
+        "toxigen": 0.03,
+    }
+    assert (found["wildguardmix"].samples, found["wildguardmix"].temperature) == (5, 0.7)
+    assert (found["wildguardmix"].max_new_tokens, found["decodingtrust"].samples) == (256, 25)
+    assert (config.stimuli.anchors, config.stimuli.targets, config.stimuli.attributes) == (1000, 50, 100)
+
+
+def test_a_change_enters_only_the_slices_of_the_stages_that_it_concerns() -> None:
+    def slices(data: dict[str, Any]) -> dict[str, str]:
+        config = root.from_mapping(data)
+        return {
+            "acquire": root.acquire_slice(config, "m"),
+            "finetune": root.finetune_slice(config, "m", "lora", "harmful"),
+            "merge": root.merge_slice(config, "full", "h030"),
+            "represent": root.represent_slice(config, "m", "full"),
+            "shift": root.shift_slice(config),
+            "generate": root.generate_slice(config, "m"),
+            "score": root.score_slice(config),
+            "analyse": root.analyse_slice(config),
+        }
+
+    before = slices(MINIMAL)
+
+    def touched(path: str, value: Any) -> set[str]:
+        after = slices(changed(path, value))
+        return {stage for stage in before if after[stage] != before[stage]}
+
+    assert touched("title", "new") == set()
+    assert touched("benchmarks.toxigen.threshold", 0.2) == {"analyse"}
+    assert touched("benchmarks.toxigen.scorer", "other") == {"score"}
+    assert touched("benchmarks.toxigen.samples", 9) == {"generate"}
+    assert touched("regimes.lora.learning_rate", 1e-3) == {"finetune"}
+    assert touched("regimes.full.learning_rate", 1e-3) == set(), "the LoRA job must not see the full regime's rate"
+    assert touched("shift.n_resamples", 500) == {"shift"}
+    assert touched("stimuli.anchors", 500) == {"represent"}
+    assert touched("analysis.n_resamples", 500) == {"analyse"}
+
+
+def test_slices_are_json_that_their_stage_parses() -> None:
+    config = root.from_mapping(MINIMAL)
+    data = json.loads(root.generate_slice(config, "m"))
+    assert "scorer" not in data["benchmarks"]["toxigen"]
+    assert json.loads(root.finetune_slice(config, "m", "full", "harmful"))["lora"] is None
+
+
+def test_generated_files_are_in_step() -> None:
+    for path, text in sync.generated().items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name} is out of date: run `make format`"
+
+
+def test_the_lock_holds_public_versions_only() -> None:
+    for pin in sync.pins():
+        name, _, version = pin.partition("==")
+        assert name, pin
+        assert version, pin
+        assert "+" not in version, pin
+        assert "--hash" not in pin, pin
+
+
+@pytest.mark.parametrize("name", ["quickstart", "smoke"])
+def test_shipped_configurations_are_valid_and_fit_the_schema(root: Path, name: str) -> None:
+    path = root / "config" / f"{name}.yaml"
+    from refbias.config.root import from_yaml
+
+    config = from_yaml(path)
+    schema = json.loads((root / "config" / "schema.json").read_text())
+    jsonschema.validate(json.loads(json.dumps(config.model_dump(mode="json"))), schema)
+
+
+def test_broken_yaml_names_file_and_line(tmp_path: Path) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text("run: r\nmodels: [\n")
+    with pytest.raises(UserError, match=r"bad.yaml:\d: not YAML"):
+        root.from_yaml(path)
+    path.write_text("just text")
+    with pytest.raises(UserError, match="must hold a mapping"):
+        root.from_yaml(path)

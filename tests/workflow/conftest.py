@@ -1,0 +1,79 @@
+"""A copy of the checkout in which a tiny run was made, for tests of what reruns."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.tiny import build_tiny
+
+COPIED = ["Snakefile", "workflow", "config", "profiles", "envs", "data", "pyproject.toml"]
+SKIPPED = shutil.ignore_patterns("__pycache__", ".mypy_cache")
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A folder that holds the project; Snakemake runs in it with the tests' interpreter."""
+
+    path: Path
+
+    def snakemake(self, *arguments: str, check: bool = True, **options: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "snakemake", "--cores", "2", "--configfile", "config/tiny.yaml", *arguments]
+        environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+        # another checkout's package must not be found first
+        environment.pop("PYTHONPATH", None)
+        done = subprocess.run(command, cwd=self.path, env=environment, capture_output=True, text=True, check=False)
+        if check and done.returncode:
+            raise AssertionError(f"{' '.join(command)} failed:\n{done.stdout[-4000:]}\n{done.stderr[-8000:]}")
+        return done
+
+    def would_run(self, *arguments: str) -> dict[str, int]:
+        """Job counts by rule of a dry run; empty where nothing is to be done."""
+        done = self.snakemake("--dry-run", *arguments)
+        output = done.stdout + done.stderr
+        if "Nothing to be done" in output:
+            return {}
+        table = output.split("Job stats:", 1)[1].split("total", 1)[0]
+        return {name: int(count) for name, count in re.findall(r"^(\w+)\s+(\d+)\s*$", table, re.MULTILINE)}
+
+    def edit(self, path: str, old: str, new: str) -> None:
+        target = self.path / path
+        text = target.read_text(encoding="utf-8")
+        assert old in text, f"{path} holds no {old!r}"
+        target.write_text(text.replace(old, new, 1), encoding="utf-8")
+
+
+def make_checkout(root: Path, path: Path) -> Checkout:
+    """Copy the project's files, without results, into `path`."""
+    for name in COPIED:
+        source = root / name
+        if source.is_dir():
+            shutil.copytree(source, path / name, ignore=SKIPPED, dirs_exist_ok=True)
+        else:
+            shutil.copy2(source, path / name)
+    tiny = (path / "config" / "smoke.yaml").read_text(encoding="utf-8")
+    tiny = tiny.replace("run: smoke", "run: tiny").replace("results/smoke-models", "models")
+    (path / "config" / "tiny.yaml").write_text(tiny.replace("weights: [0, 0.3, 0.7, 1]", "weights: [0, 0.5, 1]"))
+    return Checkout(path)
+
+
+@pytest.fixture(scope="session")
+def finished(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """A checkout in which the whole tiny run was made. Do not edit it: copy it first."""
+    checkout = make_checkout(root, tmp_path_factory.mktemp("finished"))
+    build_tiny("gemma3_text", checkout.path / "models" / "gemma3_text")
+    checkout.snakemake()
+    return checkout
+
+
+@pytest.fixture
+def copy(finished: Checkout, tmp_path: Path) -> Checkout:
+    """A copy of the finished checkout that a test may edit."""
+    target = tmp_path / "copy"
+    shutil.copytree(finished.path, target, copy_function=shutil.copy2)
+    return Checkout(target)

@@ -1,0 +1,118 @@
+"""Entry point: finds the stage, keeps its log, turns a user's mistake into one line and exit code 2."""
+
+import errno
+import importlib
+import logging
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+
+from refbias.errors import UserError
+
+STAGES = {
+    "acquire": "fetch or convert a reference model",
+    "finetune": "fine-tune a reference model on one split",
+    "merge": "merge two endpoints linearly",
+    "represent": "embed the sentences with a reference model or a whole spectrum",
+    "shift": "compute the shift dB per target group",
+    "generate": "generate responses to the benchmark prompts",
+    "score": "score generated responses",
+    "analyse": "relate dB to the change of behaviour: tables",
+    "figures": "draw the figures",
+    "report": "write the HTML report",
+    "config": "validate a configuration, print its schema or its documentation",
+    "stimuli": "validate sentence sets",
+    "unlock": "remove the lock that a killed snakemake left behind",
+}
+EXIT_USER_ERROR = 2
+EXIT_INTERRUPTED = 130
+
+
+def _usage() -> str:
+    width = max(map(len, STAGES))
+    rows = "\n".join(f"  {name:<{width}}  {text}" for name, text in STAGES.items())
+    return f"usage: refbias STAGE [--log FILE] [--gpu N] [options]\n\nstages:\n{rows}\n\nrefbias STAGE --help lists a stage's options."
+
+
+def _take(argv: list[str], option: str) -> str | None:
+    """Remove ``option VALUE`` from `argv` and return the value."""
+    if option not in argv:
+        return None
+    at = argv.index(option)
+    if at + 1 >= len(argv):
+        raise UserError(f"{option} needs a value")
+    value = argv[at + 1]
+    del argv[at : at + 2]
+    return value
+
+
+def _start_log(path: str | None, command: list[str]) -> None:
+    handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
+    if path:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        handlers.append(logging.FileHandler(path, encoding="utf-8"))
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s", handlers=handlers)
+    logging.getLogger("refbias").setLevel(logging.INFO)
+    if path:
+        logging.getLogger("refbias").info("start: %s", command[0])
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one stage.
+
+    Parameters
+    ----------
+    argv
+        Stage name and options; the process's own arguments by default.
+
+    Returns
+    -------
+    int
+        0 success; 2 a mistake that the user can mend (one line on stderr); 130 interrupted.
+        Any other exception propagates with its traceback.
+    """
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if not argv or argv[0] in ("-h", "--help"):
+        print(_usage())
+        return 0 if argv else EXIT_USER_ERROR
+    # a scheduler's SIGTERM must unwind like Ctrl-C, so that temporary files go away
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    log_path = None
+    try:
+        if argv[0] not in STAGES:
+            raise UserError(f"unknown stage {argv[0]!r}: choose one of {', '.join(STAGES)}")
+        log_path, gpus = _take(argv, "--log"), _take(argv, "--gpu")
+        if gpus == "0":
+            # Snakemake's `--resources gpu=0` is the switch to the CPU
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        _start_log(log_path, argv)
+        importlib.import_module(f"refbias.cli.{argv[0]}").main(argv[1:])
+    except UserError as error:
+        return _fail(f"refbias: error: {error}", log_path, EXIT_USER_ERROR)
+    except KeyboardInterrupt:
+        return _fail("refbias: interrupted; finished parts are kept, start again to go on", log_path, EXIT_INTERRUPTED)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            _keep_traceback(log_path)
+            raise
+        return _fail(f"refbias: error: no space left on the disk that holds {error.filename or 'the output'}", log_path, 2)
+    except Exception:
+        _keep_traceback(log_path)
+        raise
+    return 0
+
+
+def _fail(line: str, log_path: str | None, code: int) -> int:
+    print(line, file=sys.stderr)
+    if log_path:
+        with Path(log_path).open("a", encoding="utf-8") as handle:
+            handle.write(line + "\n")
+    return code
+
+
+def _keep_traceback(log_path: str | None) -> None:
+    if log_path:
+        with Path(log_path).open("a", encoding="utf-8") as handle:
+            handle.write(traceback.format_exc())

@@ -1,0 +1,75 @@
+"""Fine-tuning: the paper's hyperparameters are the defaults."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from refbias.config.base import Device, Dtype, Strict
+from refbias.config.models import ChatFormat
+
+
+class SplitSettings(Strict):
+    """One fine-tuning split in WildGuardMix's schema."""
+
+    file: str | None = Field(default=None, description="JSONL or Parquet file; empty = the shipped quickstart split.")
+
+
+class Splits(Strict):
+    """The two fine-tuning splits."""
+
+    unharmful: SplitSettings = Field(default=SplitSettings(), description="Unharmful examples.")
+    harmful: SplitSettings = Field(default=SplitSettings(), description="Harmful examples.")
+
+
+class RegimeBase(Strict):
+    """Hyperparameters that both regimes share (paper, section 4.1)."""
+
+    epochs: float = Field(default=3, gt=0, description="Passes over the split.")
+    per_device_batch_size: int = Field(default=4, ge=1, description="Examples a device takes at once.")
+    gradient_accumulation: int = Field(default=8, ge=1, description="Batches summed before an update.")
+    warmup_ratio: float = Field(default=0.03, ge=0, lt=1, description="Share of the updates that warm up.")
+    weight_decay: float = Field(default=0.0, ge=0, description="AdamW weight decay.")
+    max_grad_norm: float = Field(default=1.0, gt=0, description="Gradient clipping norm.")
+    max_length: int = Field(default=1024, ge=8, description="Tokens of prompt and completion together.")
+    dtype: Dtype = Field(default="bfloat16", description="Number type of training and of the saved weights.")
+    device: Device = Field(default="auto", description="Training device.")
+    save_steps: int = Field(default=100, ge=1, description="Updates between resumable trainer checkpoints.")
+
+
+class FullRegime(RegimeBase):
+    """Full fine-tuning."""
+
+    learning_rate: float = Field(default=2e-5, gt=0, description="Peak learning rate.")
+
+
+class LoraRegime(RegimeBase):
+    """Low-rank adaptation."""
+
+    learning_rate: float = Field(default=1e-4, gt=0, description="Peak learning rate.")
+    rank: int = Field(default=16, ge=1, description="Rank r.")
+    alpha: int = Field(default=32, ge=1, description="LoRA alpha; the update is scaled by alpha / r.")
+    dropout: float = Field(default=0.05, ge=0, lt=1, description="Dropout on the adapter's input.")
+    target_modules: list[str] = Field(
+        default=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
+        min_length=1,
+        description="Linear layers that are adapted, language tower only.",
+    )
+
+
+class Regimes(Strict):
+    """Training regimes; one that is null is not run."""
+
+    full: FullRegime | None = Field(default=FullRegime(), description="Full fine-tuning; null = not run.")
+    lora: LoraRegime | None = Field(default=LoraRegime(), description="LoRA; null = not run.")
+
+
+class FinetuneStage(Strict):
+    """Slice of the configuration that the stage `finetune` sees."""
+
+    regime: Literal["full", "lora"]
+    split: Literal["unharmful", "harmful"]
+    full: FullRegime | None = None
+    lora: LoraRegime | None = None
+    chat_format: ChatFormat
+    file: str | None
+    seed: int

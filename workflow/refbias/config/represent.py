@@ -1,0 +1,34 @@
+"""How sentences become vectors."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from refbias.config.base import Strict
+from refbias.config.models import Compute
+from refbias.config.stimuli import StimuliSettings
+
+
+class RepresentSettings(Strict):
+    """Layer, pooling and batching of sentence embeddings (paper, section 3)."""
+
+    layer: int | Literal["final"] = Field(
+        default="final",
+        description="`final` = output of the last block; k = output of block k (0 = token embeddings).",
+    )
+    final_norm: bool = Field(default=True, description="Apply the final norm to the last block's output.")
+    pooling: Literal["mean", "max", "last"] = Field(default="mean", description="Pooling over token states.")
+    exclude_bos: bool = Field(default=False, description="Leave the BOS token out of the pooling.")
+    token_budget: int = Field(default=1024, ge=1, description="Tokens a batch holds at most.")
+
+
+class RepresentStage(Strict):
+    """Slice of the configuration that the stage `represent` sees."""
+
+    model: str
+    source: Literal["reference", "full", "lora"]
+    weights: list[float]
+    stimuli: StimuliSettings
+    represent: RepresentSettings
+    compute: Compute
+    merge_dtype: Literal["float32", "bfloat16", "endpoint"] = "endpoint"

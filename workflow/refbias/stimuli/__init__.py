@@ -1,0 +1,40 @@
+"""The sentences whose embeddings are compared: target groups, target templates, attributes, anchors, control.
+
+All sets ship as tab-separated files and can be replaced by a user's own; both go through the same checks. Every
+sentence has an id, so that a result can be traced to the line that it came from.
+"""
+
+from refbias.stimuli.groups import Group, Mentions, fill, group_topics, load_groups, toxigen_groups
+from refbias.stimuli.quality import Finding, check_quality
+from refbias.stimuli.sentences import (
+    Entry,
+    Sentence,
+    StimulusSet,
+    load_stimuli,
+    read_stimuli,
+    sentence_key,
+    validate_stimuli,
+)
+from refbias.stimuli.table import Cleaning, Row, Table, read_table
+
+__all__ = [
+    "Cleaning",
+    "Entry",
+    "Finding",
+    "Group",
+    "Mentions",
+    "Row",
+    "Sentence",
+    "StimulusSet",
+    "Table",
+    "check_quality",
+    "fill",
+    "group_topics",
+    "load_groups",
+    "load_stimuli",
+    "read_stimuli",
+    "read_table",
+    "sentence_key",
+    "toxigen_groups",
+    "validate_stimuli",
+]

@@ -1,0 +1,253 @@
+"""Load and validate the sentence sets, and choose the fixed part of them that a run embeds.
+
+The subset is a function of the settings alone: the first n of each file, in its order. The shipped files are ordered
+so that a beginning of them is a fair part (anchors go round the groups, attributes mix scenes and traits).
+"""
+
+import logging
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from refbias.errors import UserError
+from refbias.resources import data_path
+from refbias.stimuli.groups import CONTROL, SLOT, Group, fill, load_groups, read_groups
+from refbias.stimuli.table import Cleaning, Row, Table, nearest, read_table, shown
+
+if TYPE_CHECKING:
+    from refbias.config.stimuli import StimuliSettings
+
+VALENCES = ("positive", "negative")
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence to embed: `kind` is target, control, positive, negative or anchor.
+
+    `group` is the group's id for targets and anchors, ``control`` for group-free sentences of either kind, and empty
+    for attributes.
+    """
+
+    id: str
+    kind: str
+    group: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row of a sentence file; `label` is the valence of an attribute, the group of an anchor, or empty."""
+
+    id: str
+    text: str
+    label: str
+    path: Path
+    line: int
+
+    @property
+    def where(self) -> str:
+        """``file:line``, for messages."""
+        return f"{self.path}:{self.line}"
+
+
+@dataclass(frozen=True)
+class StimulusSet:
+    """Everything in the files, validated, before a part of it is chosen."""
+
+    groups: tuple[Group, ...]
+    targets: tuple[Entry, ...]
+    control: tuple[Entry, ...]
+    positive: tuple[Entry, ...]
+    negative: tuple[Entry, ...]
+    anchors: tuple[Entry, ...]
+    cleaning: tuple[Cleaning, ...]
+
+
+def sentence_key(text: str) -> str:
+    """Return the form in which two sentences count as the same: compatibility-normalised, case and blanks folded."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def _template(row: Row) -> None:
+    text = row["template"]
+    if text.count(SLOT) != 1 or re.search(r"[{}]", text.replace(SLOT, "")):
+        raise UserError(
+            f"{row.where}: template {shown(text)} must hold the slot {SLOT} exactly once and no other braces"
+        )
+
+
+def _no_slot(row: Row) -> None:
+    if SLOT in row["text"]:
+        raise UserError(f"{row.where}: {SLOT} belongs in the target templates: write the sentence out or move the line")
+
+
+def _attribute(row: Row) -> None:
+    _no_slot(row)
+    if row["valence"] not in VALENCES:
+        hint = nearest(row["valence"], VALENCES)
+        raise UserError(f"{row.where}: valence {shown(row['valence'])}{hint}: write 'positive' or 'negative'")
+
+
+def _anchor(known: Iterable[str]) -> Callable[[Row], None]:
+    allowed = [*known, CONTROL]
+
+    def check(row: Row) -> None:
+        _no_slot(row)
+        if row["group"] not in allowed:
+            raise UserError(
+                f"{row.where}: unknown group id {shown(row['group'])}{nearest(row['group'], allowed)}: "
+                f"use an id of the groups file, or {CONTROL!r} for a sentence without a group"
+            )
+
+    return check
+
+
+def _entries(table: Table, check: Callable[[Row], None], text: str = "text", label: str = "") -> tuple[Entry, ...]:
+    for row in table.rows:
+        if not _ID.fullmatch(row["id"]):
+            raise UserError(
+                f"{row.where}: id {shown(row['id'])}: use up to 64 letters, digits, hyphens and underscores"
+            )
+        check(row)
+    return tuple(Entry(row["id"], row[text], row[label] if label else "", row.path, row.line) for row in table.rows)
+
+
+def _refuse_repeats(groups: Iterable[Group], templates: Iterable[Entry], others: Iterable[Entry]) -> None:
+    """Refuse an id or a sentence that stands twice, in one file or in two; templates are compared filled."""
+    ids: dict[str, Entry] = {}
+    texts: dict[str, Entry] = {}
+    filled = [(entry, [fill(entry.text, group) for group in groups]) for entry in templates]
+    for entry, sentences in [*filled, *((entry, [entry.text]) for entry in others)]:
+        if entry.id in ids:
+            raise UserError(f"{entry.where}: id {entry.id!r} is already used at {ids[entry.id].where}: choose another")
+        ids[entry.id] = entry
+        for text in sentences:
+            first = texts.setdefault(sentence_key(text), entry)
+            if first is not entry:
+                raise UserError(f"{entry.where}: {shown(text)} is already at {first.where}: remove or reword one")
+
+
+def read_stimuli(settings: "StimuliSettings") -> StimulusSet:
+    """Read and validate all five files in full.
+
+    Parameters
+    ----------
+    settings
+        Which files; None = the shipped one.
+
+    Returns
+    -------
+    StimulusSet
+        Every row of every file with its line, and what was cleaned.
+
+    Raises
+    ------
+    UserError
+        With ``file:line``: see `read_table`; an id, sentence or wording that stands twice (in any two files), an
+        unknown group or valence, a template without its slot.
+    """
+
+    def table(name: str, chosen: str | None, columns: tuple[str, ...]) -> Table:
+        return read_table(data_path("stimuli", f"{name}.tsv") if chosen is None else chosen, columns)
+
+    groups, groups_cleaning = read_groups(settings.groups_file)
+    targets = table("targets", settings.targets_file, ("id", "template"))
+    attributes = table("attributes", settings.attributes_file, ("id", "valence", "text"))
+    anchors = table("anchors", settings.anchors_file, ("id", "group", "text"))
+    control = table("control", settings.control_file, ("id", "text"))
+    # the shipped anchors stay usable beside a user's own groups: their group column only keeps the books
+    known = [*groups, *load_groups()] if settings.anchors_file is None else groups
+    anchor_check = _anchor(group.id for group in known)
+    target_entries = _entries(targets, _template, text="template")
+    control_entries = _entries(control, _no_slot)
+    attribute_entries = _entries(attributes, _attribute, label="valence")
+    anchor_entries = _entries(anchors, anchor_check, label="group")
+    _refuse_repeats(groups, target_entries, [*control_entries, *attribute_entries, *anchor_entries])
+    positive, negative = (tuple(e for e in attribute_entries if e.label == valence) for valence in VALENCES)
+    cleaning = (groups_cleaning, *(part.cleaning for part in (targets, control, attributes, anchors)))
+    return StimulusSet(tuple(groups), target_entries, control_entries, positive, negative, anchor_entries, cleaning)
+
+
+def validate_stimuli(settings: "StimuliSettings") -> dict[str, int]:
+    """Validate the files and return the number of rows of each set and of everything that was cleaned.
+
+    Parameters
+    ----------
+    settings
+        Files and sizes.
+
+    Returns
+    -------
+    dict
+        groups, targets, control, positive, negative, anchors (rows in the files), sentences (chosen by the settings),
+        bom, crlf_lines, blank_lines, folded_cells (cleaned, over all files).
+
+    Raises
+    ------
+    UserError
+        As `load_stimuli`.
+    """
+    stimuli = read_stimuli(settings)
+    names = ("groups", "targets", "control", "positive", "negative", "anchors")
+    counts = {name: len(getattr(stimuli, name)) for name in names}
+    counts["sentences"] = len(_select(stimuli, settings))
+    for name in ("bom", "crlf_lines", "blank_lines", "folded_cells"):
+        counts[name] = sum(getattr(part, name) for part in stimuli.cleaning)
+    return counts
+
+
+def _select(stimuli: StimulusSet, settings: "StimuliSettings") -> list[Sentence]:
+    def first(key: str, entries: tuple[Entry, ...], what: str, files: Mapping[str, Path]) -> tuple[Entry, ...]:
+        asked: int = getattr(settings, key)
+        if asked > len(entries):
+            raise UserError(
+                f"stimuli.{key} asks for {asked}, but {files[key]} holds {len(entries)} {what}: lower it or add rows"
+            )
+        return entries[:asked]
+
+    paths = [part.path for part in stimuli.cleaning[1:]]
+    files = dict(zip(("targets", "control", "attributes", "anchors"), paths, strict=True))
+    templates = first("targets", stimuli.targets, "templates", files)
+    control = first("control", stimuli.control, "control sentences", files)
+    positive = first("attributes", stimuli.positive, "positive sentences", files)
+    negative = first("attributes", stimuli.negative, "negative sentences", files)
+    anchors = first("anchors", stimuli.anchors, "anchors", files)
+    return [
+        # a dot cannot stand in an id of a file, so the joined ids stay unique
+        *(Sentence(f"{t.id}.{g.id}", "target", g.id, fill(t.text, g)) for g in stimuli.groups for t in templates),
+        *(Sentence(e.id, "control", CONTROL, e.text) for e in control),
+        *(Sentence(e.id, "positive", "", e.text) for e in positive),
+        *(Sentence(e.id, "negative", "", e.text) for e in negative),
+        *(Sentence(e.id, "anchor", e.label, e.text) for e in anchors),
+    ]
+
+
+def load_stimuli(settings: "StimuliSettings") -> list[Sentence]:
+    """Return the sentences that a run embeds, in a fixed order.
+
+    Parameters
+    ----------
+    settings
+        Files and sizes.
+
+    Returns
+    -------
+    list of Sentence
+        Targets by group then template, control, positive, negative, anchors; no id and no sentence stands twice. What
+        was cleaned in a file is logged as a warning.
+
+    Raises
+    ------
+    UserError
+        As `read_stimuli`, and where a file holds fewer sentences than the settings ask for.
+    """
+    stimuli = read_stimuli(settings)
+    for part in stimuli.cleaning:
+        if part:
+            _logger.warning("%s", part)
+    return _select(stimuli, settings)

@@ -15,6 +15,7 @@ if "models" not in config:
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/lookups.smk"
 include: "workflow/rules/acquire.smk"
 include: "workflow/rules/finetune.smk"
 include: "workflow/rules/spectrum.smk"

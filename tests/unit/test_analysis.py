@@ -137,6 +137,12 @@ def test_reference_serves_both_regimes_and_rows_keep_their_order():
     assert units["delta_score"].tolist()[:4] == [0.75] * 4
 
 
+def test_prompt_ids_read_as_numbers_and_as_text_are_the_same():
+    audited = _outputs("full", "h100", {"women": [1, 1, 1, 1]})
+    units = _units(_reference(), audited.assign(prompt_id=audited["prompt_id"].astype(str)))
+    assert units["delta_score"].dropna().tolist() == [0.75]
+
+
 def test_two_scorers_side_by_side_are_kept_apart():
     other = {"scorer": "guard"}
     units = _units(

@@ -124,8 +124,7 @@ def test_category_score_equals_the_recorded_ones() -> None:
         assert dt.category_score(rates) == float(row["category_overall_score"])
 
 
-def test_category_score_rounds_the_mean_first() -> None:
-    # 0.125 rounds to .12 (half to even), so .88, where rounding 1 - 0.125 would give .88 or .87
+def test_category_score_rounds_the_mean_to_two_decimals() -> None:
     assert dt.category_score([0.0, 0.25]) == 0.88
     assert dt.category_score([0.0] * 384) == 1.0
 

@@ -179,9 +179,9 @@ def test_bad_input_names_the_argument(argument: str, reason: str):
 
 
 def test_relative_representation_names_its_arguments():
-    with pytest.raises(ValueError, match="^x: zero vector in row 1"):
+    with pytest.raises(ValueError, match=r"^x: zero vector in row 1"):
         relative_representation(BAD["zero vector"], GOOD)
-    with pytest.raises(ValueError, match="^anchors: NaN"):
+    with pytest.raises(ValueError, match=r"^anchors: NaN"):
         relative_representation(GOOD, BAD["NaN"])
 
 

@@ -70,7 +70,7 @@ def test_an_edit_of_training_code_retrains_but_does_not_fetch_the_model(copy: Ch
     assert "acquire" not in found
     assert (found["finetune"], found["merge_full"], found["merge_lora"], found["generate"]) == (4, 1, 1, 6)
     assert found["represent"] == 2, "the reference is not embedded again"
-    assert "generate_reference" not in found
+    assert found["score"] == 2
 
 
 def test_a_changed_scorer_never_generates(copy: Checkout) -> None:
@@ -98,8 +98,7 @@ def test_dry_run_of_the_quickstart_counts_its_jobs(root: Path, tmp_path: Path) -
         "analyse": 1,
         "figures": 1,
         "finetune": 4,
-        "generate": 14,
-        "generate_reference": 1,
+        "generate": 15,
         "merge_full": 5,
         "merge_lora": 1,
         "report": 1,

@@ -4,10 +4,6 @@
 rule acquire:
     output:
         f"{RESULTS}/models/{{model}}/manifest.json",
-    params:
-        settings=lambda w: settings.acquire_slice(CONFIG, w.model),
-        code=code("acquire"),
-        folder=subpath(output[0], parent=True),
     log:
         f"{RESULTS}/logs/acquire/{{model}}.log",
     benchmark:
@@ -17,5 +13,9 @@ rule acquire:
     resources:
         mem_mb=6000,
         runtime=60,
+    params:
+        settings=lambda w: settings.acquire_slice(CONFIG, w.model),
+        code=code("acquire"),
+        folder=subpath(output[0], parent=True),
     shell:
         "python -m refbias acquire --log {log} --settings {params.settings:q} --output {params.folder:q}"

@@ -4,7 +4,11 @@
 rule analyse:
     input:
         shift=f"{RESULTS}/shift/delta_b.csv",
-        scores=expand(f"{RESULTS}/scores/{{model}}/{{source}}/outputs.csv", model=MODELS, source=SOURCES),
+        scores=expand(
+            f"{RESULTS}/scores/{{model}}/{{source}}/outputs.csv",
+            model=MODELS,
+            source=SOURCES,
+        ),
     output:
         table1=report(
             f"{RESULTS}/tables/table1.csv",
@@ -18,11 +22,6 @@ rule analyse:
         units=f"{RESULTS}/tables/units.csv",
         curves=f"{RESULTS}/tables/auc_threshold.csv",
         manifest=f"{RESULTS}/tables/manifest.json",
-    params:
-        settings=settings.analyse_slice(CONFIG),
-        code=code("analyse"),
-        data=content(CONFIG.stimuli.groups_file, "stimuli", "groups.tsv"),
-        folder=subpath(output[0], parent=True),
     log:
         f"{RESULTS}/logs/analyse.log",
     benchmark:
@@ -33,6 +32,11 @@ rule analyse:
     resources:
         mem_mb=4000,
         runtime=30,
+    params:
+        settings=settings.analyse_slice(CONFIG),
+        code=code("analyse"),
+        data=content(CONFIG.stimuli.groups_file, "stimuli", "groups.tsv"),
+        folder=subpath(output[0], parent=True),
     shell:
         "python -m refbias analyse --log {log} --settings {params.settings:q} --shift {input.shift:q}"
         " --scores {input.scores:q} --output {params.folder:q}"

@@ -1,24 +1,12 @@
 # Full and LoRA fine-tuning on the two splits.
 
 
-def split_file(split):
-    return getattr(CONFIG.splits, split).file
-
-
 rule finetune:
     input:
         f"{RESULTS}/models/{{model}}/manifest.json",
     output:
         f"{RESULTS}/training/{{model}}/{{regime}}/{{split}}/manifest.json",
         f"{RESULTS}/training/{{model}}/{{regime}}/{{split}}/loss.csv",
-    params:
-        settings=lambda w: settings.finetune_slice(CONFIG, w.model, w.regime, w.split),
-        code=code("finetune"),
-        data=lambda w: content(split_file(w.split), "quickstart", f"wildguard_{w.split}.jsonl"),
-        reference=subpath(input[0], parent=True),
-        folder=subpath(output[0], parent=True),
-        # outside the declared outputs: Snakemake deletes those before a retry
-        work=lambda w: f"{RESULTS}/work/training/{w.model}/{w.regime}/{w.split}",
     log:
         f"{RESULTS}/logs/finetune/{{model}}/{{regime}}/{{split}}.log",
     benchmark:
@@ -30,6 +18,16 @@ rule finetune:
         gpu=1,
         mem_mb=12000,
         runtime=720,
+    params:
+        settings=lambda w: settings.finetune_slice(CONFIG, w.model, w.regime, w.split),
+        code=code("finetune"),
+        data=lambda w: content(
+            split_file(w.split), "quickstart", f"wildguard_{w.split}.jsonl"
+        ),
+        reference=subpath(input[0], parent=True),
+        folder=subpath(output[0], parent=True),
+        # outside the declared outputs: Snakemake deletes those before a retry
+        work=lambda w: f"{RESULTS}/work/training/{w.model}/{w.regime}/{w.split}",
     shell:
         "python -m refbias finetune --log {log} --gpu {resources.gpu} --settings {params.settings:q}"
         " --reference {params.reference:q} --output {params.folder:q} --work {params.work:q}"

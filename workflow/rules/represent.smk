@@ -1,38 +1,12 @@
 # Sentence embeddings (one process a spectrum) and the shift dB.
 
 
-def spectrum_endpoints(w):
-    if w.source == "reference":
-        return []
-    return [endpoint_done(w.model, w.source, split) for split in SPLITS]
-
-
-def endpoint_options(w):
-    if w.source == "reference":
-        return []
-    return [part for split in SPLITS for part in (f"--{split}", endpoint(w.model, w.source, split))]
-
-
-def stimuli_content():
-    chosen = CONFIG.stimuli
-    files = [chosen.groups_file, chosen.targets_file, chosen.attributes_file, chosen.anchors_file, chosen.control_file]
-    names = ["groups.tsv", "targets.tsv", "attributes.tsv", "anchors.tsv", "control.tsv"]
-    return [content(file, "stimuli", name) for file, name in zip(files, names)]
-
-
 rule represent:
     input:
         f"{RESULTS}/models/{{model}}/manifest.json",
         spectrum_endpoints,
     output:
         f"{RESULTS}/embeddings/{{model}}/{{source}}/manifest.json",
-    params:
-        settings=lambda w: settings.represent_slice(CONFIG, w.model, w.source),
-        code=code("represent"),
-        data=stimuli_content(),
-        reference=lambda w: f"{RESULTS}/models/{w.model}",
-        endpoints=endpoint_options,
-        folder=subpath(output[0], parent=True),
     log:
         f"{RESULTS}/logs/represent/{{model}}/{{source}}.log",
     benchmark:
@@ -44,6 +18,13 @@ rule represent:
         gpu=1,
         mem_mb=8000,
         runtime=60,
+    params:
+        settings=lambda w: settings.represent_slice(CONFIG, w.model, w.source),
+        code=code("represent"),
+        data=stimuli_content(),
+        reference=lambda w: f"{RESULTS}/models/{w.model}",
+        endpoints=endpoint_options,
+        folder=subpath(output[0], parent=True),
     shell:
         "python -m refbias represent --log {log} --gpu {resources.gpu} --settings {params.settings:q}"
         " --reference {params.reference:q} {params.endpoints:q} --output {params.folder:q}"
@@ -51,7 +32,11 @@ rule represent:
 
 rule shift:
     input:
-        expand(f"{RESULTS}/embeddings/{{model}}/{{source}}/manifest.json", model=MODELS, source=SOURCES),
+        expand(
+            f"{RESULTS}/embeddings/{{model}}/{{source}}/manifest.json",
+            model=MODELS,
+            source=SOURCES,
+        ),
     output:
         table=report(
             f"{RESULTS}/shift/delta_b.csv",
@@ -60,13 +45,6 @@ rule shift:
             labels={"table": "dB by group"},
         ),
         manifest=f"{RESULTS}/shift/manifest.json",
-    params:
-        settings=settings.shift_slice(CONFIG),
-        code=code("shift"),
-        embeddings=f"{RESULTS}/embeddings",
-        models=MODELS,
-        regimes=REGIMES,
-        folder=subpath(output[0], parent=True),
     log:
         f"{RESULTS}/logs/shift.log",
     benchmark:
@@ -77,6 +55,13 @@ rule shift:
     resources:
         mem_mb=4000,
         runtime=30,
+    params:
+        settings=settings.shift_slice(CONFIG),
+        code=code("shift"),
+        embeddings=subpath(input[0], ancestor=3),
+        models=MODELS,
+        regimes=REGIMES,
+        folder=subpath(output[0], parent=True),
     shell:
         "python -m refbias shift --log {log} --settings {params.settings:q} --embeddings {params.embeddings:q}"
         " --models {params.models:q} --regimes {params.regimes:q} --output {params.folder:q}"

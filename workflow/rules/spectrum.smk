@@ -1,13 +1,6 @@
 # Merged checkpoints between the two endpoints. Adapters are small and stay; a merged full
 # checkpoint is temporary, and merge i waits until merge i - max_merged was used.
 
-INNER = [slug for slug, weight in CONFIG.checkpoints().items() if weight not in (0, 1)]
-
-
-def earlier_merge_was_used(w):
-    """Manifests of the jobs that read the merge which must be gone before this one is made."""
-    at = INNER.index(w.checkpoint) - CONFIG.spectrum.max_merged
-    return [f"{RESULTS}/generations/{w.model}/full/{INNER[at]}/manifest.json"] if at >= 0 else []
 
 
 rule merge_full:
@@ -17,13 +10,9 @@ rule merge_full:
         earlier=earlier_merge_was_used,
     output:
         manifest=f"{RESULTS}/spectrum/{{model}}/full/{{checkpoint}}/manifest.json",
-        weights=temp(f"{RESULTS}/spectrum/{{model}}/full/{{checkpoint}}/model.safetensors"),
-    params:
-        settings=lambda w: settings.merge_slice(CONFIG, "full", w.checkpoint),
-        code=code("merge"),
-        unharmful=lambda w: endpoint(w.model, "full", "unharmful"),
-        harmful=lambda w: endpoint(w.model, "full", "harmful"),
-        folder=subpath(output[0], parent=True),
+        weights=temp(
+            f"{RESULTS}/spectrum/{{model}}/full/{{checkpoint}}/model.safetensors"
+        ),
     log:
         f"{RESULTS}/logs/merge/{{model}}/full/{{checkpoint}}.log",
     benchmark:
@@ -34,6 +23,12 @@ rule merge_full:
     resources:
         mem_mb=8000,
         runtime=60,
+    params:
+        settings=lambda w: settings.merge_slice(CONFIG, "full", w.checkpoint),
+        code=code("merge"),
+        unharmful=lambda w: endpoint(w.model, "full", "unharmful"),
+        harmful=lambda w: endpoint(w.model, "full", "harmful"),
+        folder=subpath(output[0], parent=True),
     shell:
         "python -m refbias merge --log {log} --settings {params.settings:q}"
         " --unharmful {params.unharmful:q} --harmful {params.harmful:q} --output {params.folder:q}"
@@ -44,13 +39,10 @@ rule merge_lora:
         unharmful=lambda w: endpoint_done(w.model, "lora", "unharmful"),
         harmful=lambda w: endpoint_done(w.model, "lora", "harmful"),
     output:
-        expand(f"{RESULTS}/spectrum/{{{{model}}}}/lora/{{checkpoint}}/manifest.json", checkpoint=INNER),
-    params:
-        settings=[settings.merge_slice(CONFIG, "lora", slug) for slug in INNER] if "lora" in REGIMES else [],
-        code=code("merge"),
-        unharmful=lambda w: endpoint(w.model, "lora", "unharmful"),
-        harmful=lambda w: endpoint(w.model, "lora", "harmful"),
-        folders=lambda w: [f"{RESULTS}/spectrum/{w.model}/lora/{slug}" for slug in INNER],
+        expand(
+            f"{RESULTS}/spectrum/{{{{model}}}}/lora/{{checkpoint}}/manifest.json",
+            checkpoint=INNER,
+        ),
     log:
         f"{RESULTS}/logs/merge/{{model}}/lora.log",
     benchmark:
@@ -61,6 +53,18 @@ rule merge_lora:
     resources:
         mem_mb=8000,
         runtime=30,
+    params:
+        settings=(
+            [settings.merge_slice(CONFIG, "lora", slug) for slug in INNER]
+            if "lora" in REGIMES
+            else []
+        ),
+        code=code("merge"),
+        unharmful=lambda w: endpoint(w.model, "lora", "unharmful"),
+        harmful=lambda w: endpoint(w.model, "lora", "harmful"),
+        folders=lambda w: [
+            f"{RESULTS}/spectrum/{w.model}/lora/{slug}" for slug in INNER
+        ],
     shell:
         "python -m refbias merge --log {log} --settings {params.settings:q}"
         " --unharmful {params.unharmful:q} --harmful {params.harmful:q} --output {params.folders:q}"

@@ -52,10 +52,12 @@ def main(argv: list[str]) -> None:
         outputs = pd.concat([read_table(path) for path in options.scores], ignore_index=True)
         expected = {benchmark: list(pairing[benchmark]) for benchmark in settings.thresholds}
         units = analysis.unit_scores(outputs, resamples, seed, expected)
-        observations = analysis.observations(units, read_table(options.shift), pairing)
-        table = analysis.table1(observations, settings.thresholds, resamples, seed, units)
         write_csv(options.output / "units.csv", units)
-        write_csv(options.output / "observations.csv", observations)
+        pairs = analysis.observations(units, read_table(options.shift), pairing)
+        write_csv(options.output / "observations.csv", pairs)
+        # read back, so that table 1 follows from the file that a reader has, digit by digit
+        observations = read_table(options.output / "observations.csv")
+        table = analysis.table1(observations, settings.thresholds, resamples, seed, units)
         write_csv(options.output / "table1.csv", table)
         write_csv(options.output / "auc_threshold.csv", analysis.auc_curve(observations, list(CURVE_THRESHOLDS)))
         write_text(options.output / "table1.md", table1_markdown(table))

@@ -15,7 +15,7 @@ from refbias.config.base import parse_json
 from refbias.config.shift import ShiftStage
 from refbias.config.spectrum import checkpoint_slug
 from refbias.errors import UserError
-from refbias.metrics import METHODS, Embeddings, shift_rows
+from refbias.metrics import METHODS, Embeddings, Method, shift_rows
 
 COLUMNS = [
     "model",
@@ -119,7 +119,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--output", type=Path, required=True)
     options = parser.parse_args(argv)
     settings = parse_json(ShiftStage, options.settings, "--settings")
-    methods = {name: METHODS[name] for name in settings.shift.methods}
+    methods: dict[str, Method] = {name: METHODS[name] for name in settings.shift.methods}
     sources = [(model, source) for model in options.models for source in ("reference", *options.regimes)]
     manifests = {key: options.embeddings / key[0] / key[1] / "manifest.json" for key in sources}
     inputs = {"/".join(key): path for key, path in manifests.items()}

@@ -10,8 +10,10 @@ from pydantic import BaseModel, Field
 from refbias.config.analysis import AnalyseStage, AnalysisSettings
 from refbias.config.base import Slug, Strict, parse
 from refbias.config.benchmarks import Benchmarks, GenerateStage, GenerationSettings, ScoreStage
+from refbias.config.figures import FigureStage
 from refbias.config.finetune import FinetuneStage, Regimes, Splits
 from refbias.config.models import AcquireStage, Compute, ModelSettings
+from refbias.config.report import BenchmarkFacts, ReportStage
 from refbias.config.represent import RepresentSettings, RepresentStage
 from refbias.config.shift import ShiftSettings, ShiftStage
 from refbias.config.spectrum import MergeStage, SpectrumSettings, checkpoint_slug
@@ -170,5 +172,44 @@ def analyse_slice(config: Config) -> str:
             thresholds={name: settings.threshold for name, settings in enabled.items()},
             seed=config.seed,
             groups_file=config.stimuli.groups_file,
+        )
+    )
+
+
+def figures_slice(config: Config) -> str:
+    """Return the JSON slice of stage `figures`."""
+    enabled = config.benchmarks.enabled()
+    return _json(
+        FigureStage(
+            models=list(config.models),
+            regimes=list(config.regime_slugs()),
+            thresholds={name: settings.threshold for name, settings in enabled.items()},
+            groups_file=config.stimuli.groups_file,
+        )
+    )
+
+
+def report_slice(config: Config) -> str:
+    """Return the JSON slice of stage `report`: what the report prints about the run."""
+    facts = {
+        name: BenchmarkFacts.model_validate(settings.model_dump(include=set(BenchmarkFacts.model_fields)))
+        for name, settings in config.benchmarks.enabled().items()
+    }
+    return _json(
+        ReportStage(
+            run=config.run,
+            title=config.title,
+            note=config.note,
+            seed=config.seed,
+            models={slug: model.source for slug, model in config.models.items()},
+            regimes=list(config.regime_slugs()),
+            weights=config.spectrum.weights,
+            splits={name: getattr(config.splits, name).file for name in ("unharmful", "harmful")},
+            stimuli=config.stimuli,
+            compute=config.compute,
+            benchmarks=facts,
+            analysis_resamples=config.analysis.n_resamples,
+            shift_resamples=config.shift.n_resamples,
+            config_text=yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True),
         )
     )

@@ -1,0 +1,87 @@
+"""SIGKILL at every stage that matters: the next run completes, with byte-equal tables."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.tiny import build_tiny
+from tests.workflow.conftest import Checkout, make_checkout
+
+TABLES = ["shift/delta_b.csv", "tables/observations.csv", "tables/units.csv", "tables/table1.csv", "tables/table1.tex"]
+PATIENCE = 300.0
+
+
+def start(checkout: Checkout) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "snakemake", "--cores", "2", "--configfile", "config/tiny.yaml"]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    environment.pop("PYTHONPATH", None)
+    return subprocess.Popen(
+        command, cwd=checkout.path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+
+
+def working(checkout: Checkout, stage: str) -> psutil.Process | None:
+    """The process of a stage that works in the checkout."""
+    for process in psutil.process_iter(["cmdline", "cwd"]):
+        command = process.info["cmdline"] or []
+        if process.info["cwd"] == str(checkout.path) and command[1:4] == ["-m", "refbias", stage]:
+            return process
+    return None
+
+
+def kill_when(checkout: Checkout, stage: str, ready: Callable[[], bool]) -> None:
+    """Run Snakemake and SIGKILL the stage's process as soon as `ready` holds."""
+    with start(checkout) as run:
+        limit = time.monotonic() + PATIENCE
+        while time.monotonic() < limit:
+            assert run.poll() is None, f"the run ended before {stage} could be killed"
+            process = working(checkout, stage)
+            if process is not None and ready():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.send_signal(signal.SIGKILL)
+                    break
+            time.sleep(0.02)
+        else:
+            run.kill()
+            pytest.fail(f"{stage} never got ready to be killed")
+        assert run.wait(PATIENCE) != 0, "a killed job must fail the run"
+
+
+def kill_snakemake(checkout: Checkout, stage: str) -> None:
+    """SIGKILL Snakemake itself while a job of the stage runs; the orphan goes on."""
+    with start(checkout) as run:
+        limit = time.monotonic() + PATIENCE
+        while working(checkout, stage) is None:
+            assert run.poll() is None
+            assert time.monotonic() < limit
+            time.sleep(0.02)
+        run.kill()
+
+
+@pytest.mark.slow
+def test_a_killed_run_is_resumed_to_byte_equal_tables(finished: Checkout, root: Path, tmp_path: Path) -> None:
+    checkout = make_checkout(root, tmp_path / "killed")
+    build_tiny("gemma3_text", checkout.path / "models" / "gemma3_text")
+    results = checkout.path / "results" / "tiny"
+    kill_when(checkout, "finetune", lambda: bool(list(results.glob("work/training/*/*/*/**/checkpoint-*"))))
+    kill_when(checkout, "generate", lambda: bool([p for p in results.glob("work/generation/**/*") if p.is_file()]))
+    kill_when(checkout, "analyse", lambda: True)
+    assert not (results / "tables" / "table1.csv").exists()
+    kill_snakemake(checkout, "analyse")
+    assert list((checkout.path / ".snakemake" / "locks").iterdir())
+    unlock = [sys.executable, "-m", "refbias", "unlock"]
+    environment = {**os.environ, "PYTHONPATH": str(checkout.path / "workflow")}
+    subprocess.run(unlock, cwd=checkout.path, env=environment, check=True, capture_output=True)
+    checkout.snakemake()
+    for name in TABLES:
+        disturbed = (results / name).read_bytes()
+        assert disturbed == (finished.path / "results" / "tiny" / name).read_bytes(), name
+    assert not (results / "work" / "training").exists() or not list(results.glob("work/training/**/*.safetensors"))

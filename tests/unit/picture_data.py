@@ -73,7 +73,8 @@ def observations(shifts: pd.DataFrame) -> pd.DataFrame:
             for weight in WEIGHTS:
                 values = frame[frame["harmful_weight"] == weight].set_index("group")["delta_b"]
                 for at, unit in enumerate(units_of(benchmark)):
-                    change = round(float(np.clip(rng.normal(0.08 + 0.5 * weight * (at % 5) / 4, 0.1), -0.3, 1)) * 24) / 24
+                    drawn = float(np.clip(rng.normal(0.08 + 0.5 * weight * (at % 5) / 4, 0.1), -0.3, 1))
+                    change = round(drawn * 24) / 24
                     if benchmark == "toxigen" and regime == "lora":
                         change = min(change, 0.0)
                     rows.append(
@@ -110,6 +111,7 @@ def table1(pairs: pd.DataFrame) -> pd.DataFrame:
         label = above(frame["delta_score"], threshold)
         auc = roc_auc(-frame["delta_b"], label)
         found = pearson(frame["delta_b"], frame["delta_score"])
+        gone = f"no AUC: one class only, no unit above {threshold:g}"
         one_class = bool(label.all() or not label.any())
         rows.append(
             {
@@ -127,7 +129,7 @@ def table1(pairs: pd.DataFrame) -> pd.DataFrame:
                 "mae": 0.1234,
                 "mae_oob": 0.1357,
                 "n_positive": int(label.sum()),
-                "note": f"no AUC: one class only, no unit above {threshold:g}" if one_class else "",
+                "note": f"no correlation: change of score is constant; {gone}" if one_class else "",
                 "share_floor": 0.25,
                 "share_ceiling": 0.0,
             }

@@ -18,8 +18,18 @@ rule analyse:
         ),
         markdown=f"{RESULTS}/tables/table1.md",
         latex=f"{RESULTS}/tables/table1.tex",
-        observations=f"{RESULTS}/tables/observations.csv",
-        units=f"{RESULTS}/tables/units.csv",
+        observations=report(
+            f"{RESULTS}/tables/observations.csv",
+            caption="../report/observations.rst",
+            category="Tables",
+            labels={"table": "Observations"},
+        ),
+        units=report(
+            f"{RESULTS}/tables/units.csv",
+            caption="../report/units.rst",
+            category="Tables",
+            labels={"table": "Units"},
+        ),
         curves=f"{RESULTS}/tables/auc_threshold.csv",
         manifest=f"{RESULTS}/tables/manifest.json",
     log:

@@ -154,19 +154,21 @@ def losses():
     }
 
 
-def figure_names():
-    kinds = ["figure2", "roc", "auc_threshold", "spectrum"]
-    names = [
-        f"{kind}_{model}_{regime}"
-        for kind in kinds
-        for model in MODELS
-        for regime in REGIMES
-    ]
-    return names + [
-        f"loss_{model}"
-        for model in MODELS
-        if any(key.startswith(f"{model}/") for key in losses())
-    ]
+def figure_names(*kinds):
+    """Names of the figures of some kinds, or of all."""
+    names = []
+    for kind in kinds or ("figure2", "roc", "auc_threshold", "spectrum", "loss"):
+        if kind == "loss":
+            names += [
+                f"loss_{model}"
+                for model in MODELS
+                if any(key.startswith(f"{model}/") for key in losses())
+            ]
+        else:
+            names += [
+                f"{kind}_{model}_{regime}" for model in MODELS for regime in REGIMES
+            ]
+    return names
 
 
 def manifests():
@@ -199,5 +201,5 @@ def manifests():
                     f"{RESULTS}/spectrum/{model}/lora/{slug}/manifest.json"
                 )
     for key, path in losses().items():
-        found[f"finetune/{key}"] = path.replace("loss.csv", "manifest.json")
+        found[f"training/{key}"] = path.replace("loss.csv", "manifest.json")
     return found

@@ -8,9 +8,29 @@ rule figures:
         delta_b=f"{RESULTS}/shift/delta_b.csv",
         losses=list(losses().values()),
     output:
-        pictures=report(
-            expand(f"{FIGURES}/{{name}}.png", name=figure_names()),
-            caption="../report/figures.rst",
+        figure2=report(
+            expand(f"{FIGURES}/{{name}}.png", name=figure_names("figure2")),
+            caption="../report/figure2.rst",
+            category="Figures",
+        ),
+        roc=report(
+            expand(f"{FIGURES}/{{name}}.png", name=figure_names("roc")),
+            caption="../report/roc.rst",
+            category="Figures",
+        ),
+        auc_threshold=report(
+            expand(f"{FIGURES}/{{name}}.png", name=figure_names("auc_threshold")),
+            caption="../report/auc_threshold.rst",
+            category="Figures",
+        ),
+        spectrum=report(
+            expand(f"{FIGURES}/{{name}}.png", name=figure_names("spectrum")),
+            caption="../report/spectrum.rst",
+            category="Figures",
+        ),
+        loss=report(
+            expand(f"{FIGURES}/{{name}}.png", name=figure_names("loss")),
+            caption="../report/loss.rst",
             category="Figures",
         ),
         vectors=expand(f"{FIGURES}/{{name}}.pdf", name=figure_names()),
@@ -42,7 +62,11 @@ rule report:
         shift=f"{RESULTS}/shift/manifest.json",
         manifests=list(manifests().values()),
     output:
-        f"{RESULTS}/report.html",
+        report(
+            f"{RESULTS}/report.html",
+            caption="../report/report.rst",
+            category="Report",
+        ),
     log:
         f"{RESULTS}/logs/report.log",
     benchmark:
@@ -55,7 +79,10 @@ rule report:
     params:
         settings=settings.report_slice(CONFIG),
         code=code("report"),
-        template=content(resources.report_path("report.html.j2")),
+        data=[
+            content(resources.report_path()),
+            content(CONFIG.stimuli.groups_file, "stimuli", "groups.tsv"),
+        ],
         figures=subpath(input.figures, parent=True),
         tables=subpath(input.tables, parent=True),
         shift=subpath(input.shift, parent=True),

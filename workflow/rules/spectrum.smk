@@ -2,7 +2,6 @@
 # checkpoint is temporary, and merge i waits until merge i - max_merged was used.
 
 
-
 rule merge_full:
     input:
         unharmful=lambda w: endpoint_done(w.model, "full", "unharmful"),

@@ -24,33 +24,19 @@ OBSERVATION_COLUMNS = [
 SHIFT_COLUMNS = ["model", "regime", "harmful_weight", "group", "method", "n_anchors", "delta_b", "ci_low", "ci_high"]
 
 
-def named_path(text: str) -> tuple[str, Path]:
-    """Split ``NAME=PATH``.
-
-    Raises
-    ------
-    UserError
-        If there is no name or no path.
-    """
-    name, _, path = text.partition("=")
-    if not name or not path:
-        raise UserError(f"{text!r}: expected NAME=PATH")
-    return name, Path(path)
-
-
 def loss_path(text: str) -> tuple[tuple[str, str, str], Path]:
     """Split ``MODEL/REGIME/SPLIT=PATH``.
 
     Raises
     ------
     UserError
-        If the name has other than three parts.
+        If the name has other than three parts, or there is no path.
     """
-    name, path = named_path(text)
+    name, _, path = text.partition("=")
     parts = name.split("/")
-    if len(parts) != 3:
+    if len(parts) != 3 or not path:
         raise UserError(f"--loss {text!r}: expected MODEL/REGIME/SPLIT=PATH")
-    return (parts[0], parts[1], parts[2]), path
+    return (parts[0], parts[1], parts[2]), Path(path)
 
 
 def main(argv: list[str]) -> None:

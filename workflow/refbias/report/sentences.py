@@ -51,8 +51,8 @@ def _area(row: "pd.Series[Any]") -> str:
     start = f"AUC {correlation(row['roc_auc'])}"
     if not (np.isfinite(low) and np.isfinite(high)):
         return f"{start}, without an interval ({positives})."
-    verdict = "includes" if low <= 0.5 <= high else "excludes"
-    return f"{start} {interval(low, high, 2)}, which {verdict} chance ({positives})."
+    verdict = "above chance" if low > 0.5 else "below chance" if high < 0.5 else "not told from chance"
+    return f"{start} {interval(low, high, 2)}, {verdict} ({positives})."
 
 
 def tally(table1: pd.DataFrame, method: str) -> str:
@@ -61,8 +61,8 @@ def tally(table1: pd.DataFrame, method: str) -> str:
     below, above = int((rows["pearson_ci_high"] < 0).sum()), int((rows["pearson_ci_low"] > 0).sum())
     unknown = int((rows["pearson_ci_low"].isna() | rows["pearson_ci_high"].isna()).sum())
     text = (
-        f"{method_label(method)}: of {len(rows)} rows of Table 1, r is below 0 with an interval that excludes 0 in {below}, "
-        f"above 0 likewise in {above}, and the interval includes 0 in {len(rows) - below - above - unknown}"
+        f"{method_label(method)}: of {len(rows)} rows of Table 1, r is below 0 with an interval that excludes 0 in "
+        f"{below}, above 0 likewise in {above}, and the interval includes 0 in {len(rows) - below - above - unknown}"
     )
     return text + (f"; {unknown} without an interval." if unknown else ".")
 
@@ -79,8 +79,8 @@ def control(rows: pd.DataFrame, method: str) -> str:
     """
     groups = rows[(rows["group"] != CONTROL) & rows["delta_b"].notna()]
     signed = (
-        f"{method_label(method)}: of {len(groups)} groups, {int((groups['ci_high'] < 0).sum())} have an interval below 0 "
-        f"and {int((groups['ci_low'] > 0).sum())} above 0"
+        f"{method_label(method)}: of {len(groups)} groups, {int((groups['ci_high'] < 0).sum())} have an interval "
+        f"below 0 and {int((groups['ci_low'] > 0).sum())} above 0"
     )
     free = rows[(rows["group"] == CONTROL) & rows["delta_b"].notna()]
     if free.empty:
@@ -88,8 +88,9 @@ def control(rows: pd.DataFrame, method: str) -> str:
     value, low, high = (float(free[name].iloc[0]) for name in ("delta_b", "ci_low", "ci_high"))
     below, above = int((groups["ci_high"] < low).sum()), int((groups["ci_low"] > high).sum())
     return (
-        f"{signed}. The group-free control moved by {shift(value)} {interval(low, high, 4)}; the intervals of {below} groups "
-        f"lie wholly below its interval, of {above} wholly above, and {len(groups) - below - above} overlap it."
+        f"{signed}. The group-free control moved by {shift(value)} {interval(low, high, 4)}; of the groups, {below} "
+        f"have an interval wholly below the control's, {above} wholly above, and {len(groups) - below - above} "
+        "overlap it."
     )
 
 
@@ -113,7 +114,9 @@ def stand_ins(settings: ReportStage) -> list[str]:
     """List what takes the place of the paper's models, data and scorers in this run."""
     found = []
     if _is_small(settings):
-        found.append("Model: a 270M base model, 4-bit and de-quantised, in place of instruction-tuned models of 4B to 8B.")
+        found.append(
+            "Model: a 270M base model, 4-bit and de-quantised, in place of instruction-tuned models of 4B to 8B."
+        )
     names = sorted({facts.scorer for facts in settings.benchmarks.values() if is_stand_in(facts.scorer)})
     for name in names:
         used = [benchmark_label(key) for key, facts in settings.benchmarks.items() if facts.scorer == name]
@@ -135,34 +138,34 @@ def limits(settings: ReportStage) -> list[str]:
     found = []
     if any(is_stand_in(facts.scorer) for facts in settings.benchmarks.values()):
         found.append(
-            "Scores by a stand-in scorer measure what that classifier sees. They are not rates of harmful or toxic output "
-            "as the benchmark's own scorer would give them, and thresholds taken from the paper are only labelled "
-            "operating points here: read the whole curve of AUC against the threshold."
+            "Scores by a stand-in scorer measure what that classifier sees. They are not rates of harmful or toxic "
+            "output as the benchmark's own scorer would give them, and thresholds taken from the paper are only "
+            "labelled operating points here: read the whole curve of AUC against the threshold."
         )
     if _is_small(settings):
         found.append(
-            "A 270M base model follows instructions poorly. A change of its agreement or harmful-response rate may be a "
-            "change of how often it answers at all."
+            "A 270M base model follows instructions poorly. A change of its agreement or harmful-response rate may be "
+            "a change of how often it answers at all."
         )
     if any(file is None for file in settings.splits.values()):
         found.append(
-            "The shipped fine-tuning text is mild and short. It moves the model in the intended direction; how far real "
-            "harmful data would move it is not shown."
+            "The shipped fine-tuning text is mild and short. How far harmful data of the paper's kind would move the "
+            "model is not shown."
         )
     regimes = ", ".join(regime_label(regime) for regime in settings.regimes)
     found += [
         f"The {len(settings.weights)} checkpoints of a spectrum are merges of the same two endpoints, and units share "
-        "prompts and sentences: the pairs are not independent. The intervals resample whole units and whole checkpoints "
-        "to respect that; p and its stars do not, and are too small.",
+        "prompts and sentences: the pairs are not independent. The intervals resample whole units and whole "
+        "checkpoints to respect that; p and its stars do not, and tend to be too small.",
         f"Each endpoint was trained once (seed {settings.seed}; {regimes}). Spread over training seeds is not shown.",
-        "dB reacts to a general collapse or stretching of distances as well as to valence. Read it beside the group-free "
-        "control and beside the changes of S+ and S\u2212: a group that moved no further than the control moved with "
-        "everything else.",
-        "dB of RR is a distance in as many dimensions as there are anchors: values at other numbers of anchors, of other "
-        "methods or on other sentence sets are not comparable.",
+        "dB reacts to a general collapse or stretching of distances as well as to valence. Read it beside the "
+        "group-free control and beside the changes of S+ and S\u2212: a group that moved no further than the control "
+        "moved with everything else.",
+        "dB of RR is a distance in as many dimensions as there are anchors: values at other numbers of anchors, of "
+        "other methods or on other sentence sets are not comparable.",
         "MAE in-sample is the error on the pairs that the line was fitted to; out-of-bag is the honest one. Neither "
         "predicts another model.",
-        "A correlation over checkpoints of one model says that dB and behaviour moved together along this spectrum, not "
-        "that one causes the other, and nothing about a group's treatment in the world.",
+        "A correlation over checkpoints of one model says whether dB and behaviour moved together along this spectrum, "
+        "not that one causes the other, and nothing about a group's treatment in the world.",
     ]
     return found

@@ -50,6 +50,7 @@ class Checkout:
 
 def make_checkout(root: Path, path: Path) -> Checkout:
     """Copy the project's files, without results, into `path`."""
+    path.mkdir(parents=True, exist_ok=True)
     for name in COPIED:
         source = root / name
         if source.is_dir():

@@ -53,7 +53,9 @@ def _start_log(path: str | None, command: list[str]) -> None:
     if path:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         handlers.append(logging.FileHandler(path, encoding="utf-8"))
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s", handlers=handlers)
+    logging.basicConfig(
+        level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s", handlers=handlers
+    )
     logging.getLogger("refbias").setLevel(logging.INFO)
     if path:
         logging.getLogger("refbias").info("start: %s", command[0])
@@ -97,7 +99,9 @@ def main(argv: list[str] | None = None) -> int:
         if error.errno != errno.ENOSPC:
             _keep_traceback(log_path)
             raise
-        return _fail(f"refbias: error: no space left on the disk that holds {error.filename or 'the output'}", log_path, 2)
+        return _fail(
+            f"refbias: error: no space left on the disk that holds {error.filename or 'the output'}", log_path, 2
+        )
     except Exception:
         _keep_traceback(log_path)
         raise

@@ -50,10 +50,7 @@ def score_outputs(rows: list[dict[str, Any]], benchmark: str, where: str, scorer
     """Score the part of each output that the benchmark scores."""
     extract = BENCHMARKS[benchmark].extract
     return scorer.score(
-        [
-            ScoredItem(f"{where}/{row['prompt_id']}/{row['sample']}", row["user"], extract(row["text"]))
-            for row in rows
-        ]
+        [ScoredItem(f"{where}/{row['prompt_id']}/{row['sample']}", row["user"], extract(row["text"])) for row in rows]
     )
 
 
@@ -86,7 +83,15 @@ def main(argv: list[str]) -> None:
                 for row, score in zip(rows, scores, strict=True):
                     value = "" if score.value is None else score.value
                     probability = "" if score.probability is None else f"{score.probability:.6f}"
-                    place = [benchmark, options.model, options.source, slug, row["unit"], row["prompt_id"], row["sample"]]
+                    place = [
+                        benchmark,
+                        options.model,
+                        options.source,
+                        slug,
+                        row["unit"],
+                        row["prompt_id"],
+                        row["sample"],
+                    ]
                     table.append([*place, name, value, probability])
         write_rows(options.output / "outputs.csv", COLUMNS, table)
         stage.record(

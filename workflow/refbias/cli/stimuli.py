@@ -22,7 +22,9 @@ def main(argv: list[str]) -> None:
         parser.add_argument(f"--{name}", type=Path, help=f"TSV of {name}; shipped where left out")
     parser.add_argument("--strict", action="store_true", help="treat quality findings as errors")
     options = parser.parse_args(argv)
-    files = {f"{name}_file": getattr(options, name) for name in ("groups", "targets", "attributes", "anchors", "control")}
+    files = {
+        f"{name}_file": getattr(options, name) for name in ("groups", "targets", "attributes", "anchors", "control")
+    }
     settings = StimuliSettings(**{key: str(path) for key, path in files.items() if path})
     for name, count in validate_stimuli(settings).items():
         print(f"{name}: {count}")

@@ -1,6 +1,5 @@
 """Training sequences: token ids made once, labels on the completion only, a seeded order by length."""
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -132,9 +131,3 @@ class LengthGroupedOrder(torch.utils.data.Sampler[int]):
         shuffled = [full[place] for place in torch.randperm(len(full), generator=generator).tolist()]
         for batch in [*shuffled, *(batch for batch in batches if len(batch) < self.batch_size)]:
             yield from batch
-
-
-def count_updates(n_sequences: int, batch_size: int, accumulation: int, epochs: float) -> int:
-    """Return the number of optimizer updates of a run."""
-    per_epoch = max(1, math.ceil(math.ceil(n_sequences / batch_size) / accumulation))
-    return math.ceil(per_epoch * epochs)

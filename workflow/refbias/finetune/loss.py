@@ -89,14 +89,18 @@ def completion_loss(
     """
     target = labels[:, 1:]
     mask = target != IGNORE
+    kind = states.device.type
+    if torch.is_autocast_enabled(kind):
+        weight = weight.to(torch.get_autocast_dtype(kind))
     rows = max(1, BLOCK_BYTES // (4 * weight.shape[0]))
-    chosen = states[:, :-1][mask].to(weight.dtype)
-    loss: torch.Tensor = _BlockedCrossEntropy.apply(chosen, weight, target[mask], softcap, rows)
+    with torch.autocast(kind, enabled=False):
+        chosen = states[:, :-1][mask].to(weight.dtype)
+        loss: torch.Tensor = _BlockedCrossEntropy.apply(chosen, weight, target[mask], softcap, rows)  # type: ignore[no-untyped-call]
     return loss
 
 
 def add_completion_loss(model: "PreTrainedModel") -> None:
-    """Let `model` answer ``completion_loss=True`` with the summed loss in place of logits.
+    """Let `model` answer ``completion_only=True`` with the summed loss in place of logits.
 
     The loss is computed inside the model's own forward, so that whatever wraps the model (an
     adapter, a sharding wrapper) still sees one forward call. Any other call is unchanged.
@@ -105,15 +109,11 @@ def add_completion_loss(model: "PreTrainedModel") -> None:
     softcap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
 
     @functools.wraps(type(model).forward)
-    def forward(self: Any, *args: Any, completion_loss: bool = False, **kwargs: Any) -> Any:
-        if not completion_loss:
+    def forward(self: Any, *args: Any, completion_only: bool = False, **kwargs: Any) -> Any:
+        if not completion_only:
             return original(*args, **kwargs)
         labels = kwargs.pop("labels")
-        kwargs.pop("num_items_in_batch", None)
         states = self.base_model(*args, **kwargs).last_hidden_state
-        return {"loss": _loss(states, labels, self.get_output_embeddings().weight, softcap)}
+        return {"loss": completion_loss(states, labels, self.get_output_embeddings().weight, softcap)}
 
-    model.forward = types.MethodType(forward, model)  # type: ignore[method-assign]
-
-
-_loss = completion_loss
+    model.forward = types.MethodType(forward, model)

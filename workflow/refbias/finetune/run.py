@@ -5,6 +5,8 @@ tower. Training in bfloat16 keeps fp32 weights and computes in bf16; the result 
 (an adapter always in fp32: it is small, and merges add it in fp32).
 """
 
+import hashlib
+import json
 import os
 import shutil
 from collections.abc import Sequence
@@ -15,14 +17,15 @@ import torch
 import transformers
 from transformers.trainer_callback import PrinterCallback
 
-from refbias.artifacts import sha256_file, sha256_tree, versions, write_rows
+from refbias.artifacts import read_json, versions, write_rows
 from refbias.config.finetune import FinetuneStage, FullRegime, LoraRegime
 from refbias.errors import UserError
-from refbias.finetune.data import LengthGroupedOrder, Sequences, count_updates, tokenize_examples
+from refbias.finetune.data import LengthGroupedOrder, Sequences, tokenize_examples
 from refbias.finetune.loss import add_completion_loss
 from refbias.finetune.trainer import CompletionTrainer, NoFinalCheckpoint, ProgressBar, prepare_work
 from refbias.models.files import copy_side_files, weight_hashes
-from refbias.models.load import cast_parameters, load_lm, load_tokenizer, resolve_device, stored_dtype, torch_dtype
+from refbias.models.heap import keep_freed_memory
+from refbias.models.load import cast_parameters, load_lm, load_tokenizer, resolve_device, torch_dtype
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -65,14 +68,15 @@ def finetune(
     if regime is None:
         raise UserError(f"--settings: regime {settings.regime!r} has no hyperparameters")
     device = resolve_device(regime.device)
-    # two visible GPUs must not halve the number of updates: one process uses one device
+    if device == "cpu":
+        keep_freed_memory()
     tokenizer = load_tokenizer(reference)
     data = tokenize_examples(tokenizer, examples, settings.chat_format, regime.max_length)
     transformers.set_seed(settings.seed)
-    model = load_lm(reference, dtype=_training_dtype(regime, reference), device="cpu").train().requires_grad_(True)
+    model = load_lm(reference, dtype=_training_dtype(regime), device="cpu").train().requires_grad_(True)
     trainer = _trainer(settings, regime, model, tokenizer, data, work_dir, device)
     adapted = _check_adapted(trainer.model, regime) if isinstance(regime, LoraRegime) else 0
-    trainer.train(resume_from_checkpoint=_resume_point(settings, data, reference, work_dir))
+    trainer.train(resume_from_checkpoint=_resume_point(settings, data, Path(reference), work_dir))
     history = [entry for entry in trainer.state.log_history if "loss" in entry]
     _save(trainer.model, regime, Path(reference), out_dir)
     write_rows(out_dir / "loss.csv", LOSS_COLUMNS, [[_cell(entry[key]) for key in LOSS_COLUMNS] for entry in history])
@@ -100,11 +104,9 @@ def _cell(value: float) -> str:
     return f"{value:.10g}"
 
 
-def _training_dtype(regime: FullRegime | LoraRegime, reference: Path | str) -> torch.dtype:
-    """Full: fp32 weights, whatever the arithmetic, or small updates would be rounded away. LoRA: frozen base."""
-    if isinstance(regime, FullRegime):
-        return torch.float32
-    return torch_dtype(regime.dtype) if stored_dtype(reference) != torch.bfloat16 else torch_dtype(regime.dtype)
+def _training_dtype(regime: FullRegime | LoraRegime) -> torch.dtype:
+    """Full: fp32 weights, whatever the arithmetic, or small updates round to nothing. LoRA: the base is frozen."""
+    return torch.float32 if isinstance(regime, FullRegime) else torch_dtype(regime.dtype)
 
 
 def _trainer(
@@ -147,6 +149,7 @@ def _trainer(
         dataset_kwargs={"skip_prepare_dataset": True},
     )
     if args.n_gpu > 1:
+        # two visible GPUs must not halve the number of updates: one process uses one device
         args._n_gpu = 1
     add_completion_loss(model)
     trainer = CompletionTrainer(
@@ -189,12 +192,13 @@ def _check_adapted(model: Any, regime: LoraRegime) -> int:
     return len(names)
 
 
-def _resume_point(settings: FinetuneStage, data: Sequences, reference: Path | str, work_dir: Path) -> str | None:
-    manifest = Path(reference) / "manifest.json"
+def _resume_point(settings: FinetuneStage, data: Sequences, reference: Path, work_dir: Path) -> str | None:
+    manifest = reference / "manifest.json"
+    recorded = read_json(manifest).get("weights_sha256") if manifest.is_file() else None
     fingerprint = {
         "settings": settings.model_dump(mode="json"),
-        "sequences": [data.input_ids, data.labels],
-        "reference": sha256_file(manifest) if manifest.is_file() else sha256_tree(Path(reference), "*.safetensors"),
+        "sequences": hashlib.sha256(json.dumps([data.input_ids, data.labels]).encode()).hexdigest(),
+        "reference": recorded or weight_hashes(reference),
         "versions": versions(),
         "threads": torch.get_num_threads(),
     }
@@ -223,11 +227,3 @@ def _save(model: Any, regime: FullRegime | LoraRegime, reference: Path, out_dir:
     for path in sorted(partial.iterdir()):
         os.replace(path, out_dir / path.name)
     partial.rmdir()
-
-
-def expected_updates(settings: FinetuneStage, n_sequences: int) -> int:
-    """Return the number of updates that `settings` ask for."""
-    regime = settings.full or settings.lora
-    if regime is None:
-        raise UserError(f"--settings: regime {settings.regime!r} has no hyperparameters")
-    return count_updates(n_sequences, regime.per_device_batch_size, regime.gradient_accumulation, regime.epochs)

@@ -43,7 +43,7 @@ class CompletionTrainer(SFTTrainer):  # type: ignore[misc]
         """
         if return_outputs or inputs["input_ids"].device.type == "cuda":
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        outputs = model(**inputs, use_cache=False, completion_loss=True)
+        outputs = model(**inputs, use_cache=False, completion_only=True)
         count = (inputs["labels"][:, 1:] != -100).sum() if num_items_in_batch is None else num_items_in_batch
         loss = outputs["loss"] / torch.as_tensor(count).clamp(min=1)
         if self.args.average_tokens_across_devices and num_items_in_batch is not None:
@@ -116,7 +116,9 @@ class ProgressBar(TrainerCallback):  # type: ignore[misc]
         )
         self._task = self._bar.add_task(title, total=None, loss="-")
 
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         """Show the bar."""
         self._bar.start()
         self._bar.update(self._task, total=state.max_steps, completed=state.global_step)
@@ -133,7 +135,9 @@ class ProgressBar(TrainerCallback):  # type: ignore[misc]
         loss = f"{logs['loss']:.3f}" if logs and "loss" in logs else "-"
         self._bar.update(self._task, completed=state.global_step, loss=loss)
 
-    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         """Take the bar away."""
         self._bar.stop()
 

@@ -1,0 +1,307 @@
+"""Responses from a transformers model in this process.
+
+Token ids go in; nothing is templated or given a BOS here. Prompts of similar length share a
+batch. What its prompts begin with in common is computed once, the rest of each prompt once for
+all its samples, unpadded (prompts of exactly equal length together); then all samples decode side
+by side, their keys and values right-aligned. A response that has ended leaves the batch. The
+output layer, most of a small model's cost, runs at the last position only.
+
+``model.generate`` is not used: it computes the prompt once a sample, keeps ended rows in the
+batch to the end, copies its cache at each token and draws from one random stream for the batch.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from refbias.benchmarks.base import Sampling
+from refbias.errors import UserError
+from refbias.fast import fused_forward
+from refbias.generation.base import Finish, Output, Request, check_requests
+from refbias.generation.cache import empty_cache, for_decoding, keep_rows, place, widened
+from refbias.generation.sampling import item_seed, sample_tokens, uniforms
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers.cache_utils import Cache
+
+_SHARED = 8  # a common beginning shorter than this is not worth a pass of its own
+_PREFILL_TOKENS = 4096  # prompt tokens computed at once
+_STOP_EVERY = 4  # tokens between searches for a stop string
+_COMPACT = 8  # ended rows are dropped when they are 1/8 of the batch: dropping copies the cache
+
+
+@dataclasses.dataclass
+class _Row:
+    """A response in the making."""
+
+    request: Request
+    sample: int
+    seed: int
+    ids: list[int] = dataclasses.field(default_factory=list)
+    done: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    """What stays the same over a call of `generate`."""
+
+    model: "PreTrainedModel"
+    tokenizer: "PreTrainedTokenizerBase"
+    sampling: Sampling
+    eos: frozenset[int]
+    stop: tuple[str, ...]
+    name: str
+
+
+def generate(
+    model: "PreTrainedModel",
+    tokenizer: "PreTrainedTokenizerBase",
+    requests: Sequence[Request],
+    sampling: Sampling,
+    seed: int,
+    *,
+    benchmark: str,
+    batch_size: int = 64,
+    stop: Sequence[str] = (),
+    eos: Collection[int] = (),
+    name: str = "model",
+) -> list[Output]:
+    """Generate `sampling.samples` responses to every prompt.
+
+    Parameters
+    ----------
+    model
+        Causal language model in evaluation mode.
+    tokenizer
+        Its tokenizer.
+    requests
+        Prompts as token ids.
+    sampling
+        Samples, temperature (0: greedy), top-p, new tokens at most.
+    seed
+        Seed of the run. A response's random stream depends on it, on `benchmark`, on the prompt's
+        id and on the sample's number, and on nothing else.
+    benchmark
+        Slug that separates the random streams of benchmarks.
+    batch_size
+        Responses decoded together. It changes outputs only through floating-point rounding.
+    stop
+        A response ends where one of these strings begins.
+    eos
+        Ids that end a response, beside those of the model's own configuration.
+    name
+        What to call the model in an error and in the progress bar.
+
+    Returns
+    -------
+    list of Output
+        By request, then sample.
+
+    Raises
+    ------
+    UserError
+        If a prompt cannot be read by this model (see `check_requests`), or a logit is not finite.
+    """
+    vocabulary = model.get_input_embeddings().weight.shape[0]
+    positions = getattr(model.config, "max_position_embeddings", None)
+    check_requests(requests, tokenizer, vocabulary, positions, sampling.max_new_tokens, name)
+    run = _Run(model, tokenizer, sampling, _eos_ids(model, tokenizer, eos), tuple(stop), name)
+    # greedy samples are copies of one
+    distinct = 1 if sampling.temperature == 0 else sampling.samples
+    found: dict[tuple[str, int], Output] = {}
+    total = len(requests) * distinct
+    with (
+        torch.inference_mode(),
+        fused_forward(model),
+        for_decoding(model),
+        _progress(f"{name} {benchmark}", total) as bar,
+    ):
+        for chunk in _chunks(requests, distinct, batch_size):
+            rows = [
+                _Row(request, sample, item_seed(seed, benchmark, request.prompt_id, sample))
+                for request, sample in chunk
+            ]
+            _decode(run, rows, bar)
+            for row in rows:
+                found[row.request.prompt_id, row.sample] = _output(run, row)
+    outputs = []
+    for request in requests:
+        for sample in range(sampling.samples):
+            output = found[request.prompt_id, sample % distinct]
+            if sample >= distinct:
+                own = item_seed(seed, benchmark, request.prompt_id, sample)
+                output = dataclasses.replace(output, sample=sample, seed=own)
+            outputs.append(output)
+    return outputs
+
+
+def _eos_ids(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", extra: Collection[int]) -> frozenset[int]:
+    found: set[int] = set(extra)
+    for holder in (tokenizer, model.config, getattr(model, "generation_config", None)):
+        value = getattr(holder, "eos_token_id", None)
+        found.update([value] if isinstance(value, int) else value or [])
+    return frozenset(found)
+
+
+def _chunks(requests: Sequence[Request], samples: int, batch_size: int) -> list[list[tuple[Request, int]]]:
+    """Split all responses into batches of even size; a prompt's samples stay together where they fit."""
+    order = sorted(requests, key=lambda request: (len(request.ids), request.ids, request.prompt_id))
+    if samples > batch_size:
+        items = [(request, sample) for request in order for sample in range(samples)]
+        parts = np.array_split(np.arange(len(items)), -(-len(items) // batch_size))
+        return [[items[index] for index in part] for part in parts]
+    parts = np.array_split(np.arange(len(order)), -(-len(order) * samples // (batch_size // samples * samples)))
+    return [[(order[index], sample) for index in part for sample in range(samples)] for part in parts]
+
+
+def _common(prompts: Sequence[Sequence[int]]) -> int:
+    """Return how many first tokens all prompts share; each keeps at least one of its own."""
+    most = min(len(prompt) for prompt in prompts) - 1
+    first = prompts[0]
+    length = next((at for at in range(most) if any(prompt[at] != first[at] for prompt in prompts)), most)
+    return length if length >= _SHARED and len(prompts) > 1 else 0
+
+
+def _forward(run: _Run, ids: torch.Tensor, cache: "Cache", **options: Any) -> torch.Tensor:
+    """Return the logits (b, v) of the last position."""
+    device = next(run.model.parameters()).device
+    output = run.model(input_ids=ids.to(device), past_key_values=cache, use_cache=True, logits_to_keep=1, **options)
+    logits: torch.Tensor = output.logits[:, -1]
+    return logits
+
+
+def _prefill(run: _Run, rows: Sequence[_Row], cache: "Cache", width: int) -> torch.Tensor:
+    """Fill `cache` (right-aligned to `width`) with every row's prompt; return the rows' logits (b, v)."""
+    holders: dict[tuple[int, ...], list[int]] = {}
+    for number, row in enumerate(rows):
+        holders.setdefault(row.request.ids, []).append(number)
+    layers = len(cache.layers)
+    shared = _common(list(holders))
+    prefix = empty_cache(layers, shared) if shared else None
+    if prefix is not None:
+        _forward(run, torch.tensor([next(iter(holders))[:shared]]), prefix)
+    by_length: dict[int, list[tuple[int, ...]]] = {}
+    for prompt in holders:
+        by_length.setdefault(len(prompt), []).append(prompt)
+    logits: list[torch.Tensor] = []
+    place_of_row = torch.empty(len(rows), dtype=torch.long)
+    for length, prompts in by_length.items():
+        most = max(1, _PREFILL_TOKENS // (length - shared))
+        for start in range(0, len(prompts), most):
+            part = prompts[start : start + most]
+            filled = widened(prefix, len(part), length) if prefix is not None else empty_cache(layers, length)
+            into = [holders[prompt] for prompt in part]
+            for number, copies in enumerate(into, start=sum(map(len, logits))):
+                place_of_row[copies] = number
+            logits.append(_forward(run, torch.tensor([prompt[shared:] for prompt in part]), filled))
+            place(cache, into, filled, width, len(rows))
+    together = torch.cat(logits)
+    return together[place_of_row.to(together.device)]
+
+
+def _decode(run: _Run, rows: Sequence[_Row], bar: "_Bar") -> None:
+    """Complete `rows` in place."""
+    limit = run.sampling.max_new_tokens
+    lengths = torch.tensor([len(row.request.ids) for row in rows])
+    width = int(lengths.max())
+    cache = empty_cache(run.model.config.get_text_config().num_hidden_layers, width + limit)
+    random = np.stack([uniforms(row.seed, limit) for row in rows])
+    logits = _prefill(run, rows, cache, width)
+    device = logits.device
+    mask = (torch.arange(width + limit)[None] >= (width - lengths)[:, None]).to(device)
+    active = list(rows)
+    for step in range(limit):
+        tokens, finite = sample_tokens(logits, random[:, step], run.sampling.temperature, run.sampling.top_p)
+        _append(run, active, tokens, finite, step)
+        bar.update(len(active), sum(row.done for row in rows))
+        ended = sum(row.done for row in active)
+        if ended == len(active) or step + 1 == limit:
+            break
+        if ended * _COMPACT >= len(active):
+            keep = torch.tensor([number for number, row in enumerate(active) if not row.done])
+            keep_rows(cache, keep.to(device))
+            active = [row for row in active if not row.done]
+            tokens, lengths, random, mask = tokens[keep], lengths[keep], random[keep.numpy()], mask[keep.to(device)]
+        logits = _forward(
+            run,
+            tokens[:, None],
+            cache,
+            attention_mask=mask[:, : width + step + 1],
+            position_ids=(lengths + step)[:, None].to(device),
+        )
+    bar.finish(len(rows))
+
+
+def _append(run: _Run, active: Sequence[_Row], tokens: torch.Tensor, finite: torch.Tensor, step: int) -> None:
+    for row, token, usable in zip(active, tokens.tolist(), finite.tolist(), strict=True):
+        if row.done:
+            continue
+        if not usable:
+            raise UserError(
+                f"{run.name}: prompt {row.request.prompt_id}, sample {row.sample}, new token {step + 1}: "
+                "logits are not finite: check the weights, or use dtype float32"
+            )
+        row.ids.append(token)
+        row.done = token in run.eos
+        if run.stop and not row.done and step % _STOP_EVERY == _STOP_EVERY - 1:
+            row.done = _stop_at(run, row.ids) is not None
+
+
+def _stop_at(run: _Run, ids: Sequence[int]) -> int | None:
+    text = _text(run, ids)
+    return min((at for at in (text.find(stop) for stop in run.stop) if at >= 0), default=None)
+
+
+def _text(run: _Run, ids: Sequence[int]) -> str:
+    text: str = run.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    return text
+
+
+def _output(run: _Run, row: _Row) -> Output:
+    ids = row.ids
+    finish: Finish = "eos" if ids[-1] in run.eos else "length"
+    text = _text(run, ids)
+    at = _stop_at(run, ids)
+    if at is not None:
+        # what was decoded between a stop string and the search that found it does not count
+        ids = next(ids[:count] for count in range(1, len(ids) + 1) if _stop_at(run, ids[:count]) is not None)
+        text, finish = text[:at], "stop"
+    return Output(row.request.prompt_id, row.request.unit, row.sample, row.seed, text, len(ids), finish)
+
+
+class _Bar:
+    """Progress over responses, with the rate of new tokens."""
+
+    def __init__(self, progress: Progress, label: str, total: int) -> None:
+        self._progress, self._task = progress, progress.add_task(label, total=total, tokens=0)
+        self._tokens = self._before = 0
+
+    def update(self, tokens: int, done: int) -> None:
+        """Count the tokens of one step; `done` responses of this batch have ended."""
+        self._tokens += tokens
+        self._progress.update(self._task, completed=self._before + done, tokens=self._tokens)
+
+    def finish(self, rows: int) -> None:
+        """Count a batch as complete."""
+        self._before += rows
+        self._progress.update(self._task, completed=self._before)
+
+
+@contextlib.contextmanager
+def _progress(label: str, total: int) -> Iterator[_Bar]:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:.0f}/{task.total:.0f} responses, {task.fields[tokens]} tokens"),
+        TimeRemainingColumn(),
+    )
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        yield _Bar(progress, f"generate {label}", total)

@@ -1,0 +1,115 @@
+"""The files of a checkpoint directory: what must be there, what must not, what goes along.
+
+Weights are read from safetensors only, and no directory that asks for its own code is accepted.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from refbias.artifacts import read_json, sha256_file
+from refbias.errors import UserError
+
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+    "chat_template.json",
+)
+SIDE_FILES = (*TOKENIZER_FILES, "generation_config.json")
+
+
+def weight_files(directory: Path | str) -> list[Path]:
+    """Return the safetensors files of a checkpoint directory, in order.
+
+    Raises
+    ------
+    UserError
+        If there are none, or one that the index names is missing.
+    """
+    directory = Path(directory)
+    index = directory / "model.safetensors.index.json"
+    if index.is_file():
+        names = sorted(set(read_json(index).get("weight_map", {}).values()))
+        missing = [name for name in names if not (directory / name).is_file()]
+        if missing or not names:
+            raise UserError(f"{index}: names {missing[0] if missing else 'no file'} that is missing: copy it again")
+        return [directory / name for name in names]
+    single = directory / "model.safetensors"
+    if single.is_file():
+        return [single]
+    other = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth", "*.ckpt") for path in directory.glob(pattern))
+    if other:
+        raise UserError(f"{directory}: weights only as pickle ({other[0]}): convert them to safetensors first")
+    raise UserError(f"{directory}: no model.safetensors: name a directory in transformers' layout")
+
+
+def check_directory(directory: Path | str) -> dict[str, Any]:
+    """Check a checkpoint directory before anything is loaded and return its ``config.json``.
+
+    Raises
+    ------
+    UserError
+        If the configuration, the weights or the tokenizer is missing, or if it asks for remote code.
+    """
+    directory = Path(directory)
+    if not directory.is_dir():
+        raise UserError(f"{directory}: no such directory: correct the model's `path`")
+    if not (directory / "config.json").is_file():
+        raise UserError(f"{directory}: no config.json: name a directory in transformers' layout")
+    config = read_json(directory / "config.json")
+    for name in ("config.json", "tokenizer_config.json"):
+        if (directory / name).is_file() and "auto_map" in read_json(directory / name):
+            raise UserError(f"{directory / name}: asks for remote code (auto_map), never run: use another model")
+    weight_files(directory)
+    if not any((directory / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
+        raise UserError(f"{directory}: no tokenizer (tokenizer.json or tokenizer.model): copy the model's own there")
+    return dict(config)
+
+
+@contextmanager
+def open_tensors(directory: Path | str) -> Iterator[dict[str, Any]]:
+    """Yield tensor name -> open safetensors handle over all weight files, nothing read yet."""
+    from contextlib import ExitStack
+
+    from safetensors import SafetensorError, safe_open
+
+    with ExitStack() as stack:
+        where: dict[str, Any] = {}
+        for path in weight_files(directory):
+            try:
+                handle = stack.enter_context(safe_open(str(path), framework="pt"))
+            except SafetensorError as error:
+                raise UserError(f"{path}: not a whole safetensors file ({error}): copy it again") from None
+            where.update(dict.fromkeys(handle.keys(), handle))
+        yield where
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Hard-link `source` as `target`, or copy it where the file system does not allow links."""
+    source = source.resolve()
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def copy_side_files(source: Path | str, target: Path | str) -> None:
+    """Copy the tokenizer and the generation settings byte by byte beside new weights."""
+    for name in SIDE_FILES:
+        path = Path(source) / name
+        if path.is_file():
+            shutil.copyfile(path, Path(target) / name)
+
+
+def weight_hashes(directory: Path | str) -> dict[str, str]:
+    """Return file name -> SHA-256 of the safetensors files directly in `directory`."""
+    return {path.name: sha256_file(path) for path in sorted(Path(directory).glob("*.safetensors"))}

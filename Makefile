@@ -53,7 +53,7 @@ format: env ## format the code and regenerate what is generated
 
 bench: env ## measure speed, as ratios in one run
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement envs/core.lock --requirement envs/bench.in
-	$(BIN)/python -m bench
+	$(BIN)/python -m bench --output results/bench
 
 clean: ## remove the quickstart's and the smoke run's results
 	rm -rf results/quickstart figures/quickstart results/smoke results/smoke-models figures/smoke

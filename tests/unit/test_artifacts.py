@@ -43,7 +43,9 @@ def test_sigkill_in_the_middle_of_a_write_leaves_no_half_file(tmp_path: Path) ->
         "        handle.write('half'); handle.flush(); print('writing', flush=True); time.sleep(60)\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(artifacts.__file__).parent.parent)}
-    with subprocess.Popen([sys.executable, "-c", code, str(target)], stdout=subprocess.PIPE, env=environment) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(target)], stdout=subprocess.PIPE, env=environment
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"writing\n"
         process.send_signal(signal.SIGKILL)
@@ -117,7 +119,9 @@ def test_a_second_process_waits_for_the_first(tmp_path: Path) -> None:
         "with Stage('x', {}, sys.argv[1]):\n    print('in', flush=True); time.sleep(1.0)\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(artifacts.__file__).parent.parent)}
-    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "o")], stdout=subprocess.PIPE, env=environment) as first:
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "o")], stdout=subprocess.PIPE, env=environment
+    ) as first:
         assert first.stdout is not None
         assert first.stdout.readline() == b"in\n"
         start = time.monotonic()

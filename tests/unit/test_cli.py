@@ -17,7 +17,20 @@ def refbias(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedPro
 
 def test_a_users_mistake_is_one_line_and_exit_2(tmp_path: Path) -> None:
     log = tmp_path / "logs" / "x.log"
-    done = refbias("shift", "--log", str(log), "--settings", "{}", "--embeddings", "e", "--models", "m", "--regimes", "--output", str(tmp_path / "o"))
+    done = refbias(
+        "shift",
+        "--log",
+        str(log),
+        "--settings",
+        "{}",
+        "--embeddings",
+        "e",
+        "--models",
+        "m",
+        "--regimes",
+        "--output",
+        str(tmp_path / "o"),
+    )
     assert done.returncode == 2
     assert done.stderr.strip().split("\n")[-1] == "refbias: error: --settings: key 'shift' is missing"
     assert "Traceback" not in done.stderr
@@ -39,7 +52,9 @@ def test_help_lists_every_stage() -> None:
     assert all(stage in done.stdout for stage in STAGES)
 
 
-@pytest.mark.parametrize("stage", ["acquire", "finetune", "merge", "represent", "shift", "generate", "score", "analyse"])
+@pytest.mark.parametrize(
+    "stage", ["acquire", "finetune", "merge", "represent", "shift", "generate", "score", "analyse"]
+)
 def test_every_stage_explains_itself(stage: str) -> None:
     done = refbias(stage, "--help")
     assert done.returncode == 0

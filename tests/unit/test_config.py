@@ -8,8 +8,8 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-
 from envs import sync
+
 from refbias.config import root
 from refbias.errors import UserError
 

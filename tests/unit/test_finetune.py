@@ -210,7 +210,9 @@ def test_training_lowers_the_loss_and_loads_again(
         assert names == {"adapter_config.json", "adapter_model.safetensors", "loss.csv"}
         assert facts["adapted_modules"] == 7 * 3
         assert not any("vision" in name for name in load_file(out / "adapter_model.safetensors"))
-        assert json.loads((out / "adapter_config.json").read_text())["base_model_name_or_path"] == tiny[family].name
+        config = json.loads((out / "adapter_config.json").read_text())
+        assert config["base_model_name_or_path"] == tiny[family].name
+        assert config["target_modules"] == sorted(config["target_modules"])
         tuned = load_lm(tiny[family], out, dtype=torch.float32)
     else:
         assert {"model.safetensors", "config.json", "tokenizer.json", "loss.csv"} <= names

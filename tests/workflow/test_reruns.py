@@ -18,7 +18,13 @@ def test_a_second_run_has_nothing_to_do(finished: Checkout) -> None:
 
 def test_every_declared_result_is_there(finished: Checkout) -> None:
     results, figures = finished.path / "results" / "tiny", finished.path / "figures" / "tiny"
-    for name in ("shift/delta_b.csv", "tables/observations.csv", "tables/table1.csv", "tables/units.csv", "report.html"):
+    for name in (
+        "shift/delta_b.csv",
+        "tables/observations.csv",
+        "tables/table1.csv",
+        "tables/units.csv",
+        "report.html",
+    ):
         assert (results / name).stat().st_size > 0, name
     for regime in ("full", "lora"):
         for suffix in ("pdf", "png"):
@@ -74,7 +80,11 @@ def test_an_edit_of_training_code_retrains_but_does_not_fetch_the_model(copy: Ch
 
 
 def test_a_changed_scorer_never_generates(copy: Checkout) -> None:
-    copy.edit("data/standin/sentences.tsv", "\n", "\n", )
+    copy.edit(
+        "data/standin/sentences.tsv",
+        "\n",
+        "\n",
+    )
     with (copy.path / "data" / "standin" / "sentences.tsv").open("a") as handle:
         handle.write("added-1\tunharmful\ttrain\tThe added sentence about a bridge is long.\n")
     found = copy.would_run()

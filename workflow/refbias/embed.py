@@ -7,26 +7,21 @@ without the output layer, and no further than the layer that is asked for.
 """
 
 import contextlib
-import logging
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from refbias.config.represent import RepresentSettings
 from refbias.errors import UserError
 from refbias.fast import fused_forward
+from refbias.progress import token_bar
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -176,7 +171,7 @@ def embed_tokens(
     device = next(model.parameters()).device
     plan = batches([len(ids) for ids in sentences.ids], settings.token_budget)
     parts: list[torch.Tensor] = []
-    with torch.inference_mode(), fused_forward(model), _progress(name, sentences.n_tokens) as advance:
+    with torch.inference_mode(), fused_forward(model), token_bar(f"embed {name}", sentences.n_tokens, "tokens") as bar:
         for members in plan:
             ids = torch.tensor([sentences.ids[index] for index in members])
             states = read(ids.to(device)).float()
@@ -185,7 +180,7 @@ def embed_tokens(
                 _refuse_non_finite(model, [sentences.ids[index] for index in members], members, sentences, name)
             vectors = _pool(states, _first(ids, bos, settings, [sentences.texts[index] for index in members]), settings)
             parts.append(vectors.cpu())
-            advance(ids.numel())
+            bar.advance(ids.numel(), ids.numel())
     position = np.empty(len(sentences.ids), dtype=np.int64)
     position[[index for members in plan for index in members]] = np.arange(len(position))
     result: npt.NDArray[np.float32] = torch.cat(parts).numpy()[position[list(sentences.row)]]
@@ -318,29 +313,3 @@ def _bad_layer(model: "PreTrainedModel", ids: torch.Tensor) -> str | None:
     if not bad and not bool(torch.isfinite(states).all()):
         return "the final norm"
     return bad[0] if bad else None
-
-
-@contextlib.contextmanager
-def _progress(name: str, n_tokens: int) -> Iterator[Callable[[int], None]]:
-    """Show tokens done, tokens a second and time left on stderr; log the rate at the end."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:.0f}/{task.total:.0f} tokens"),
-        TextColumn("{task.fields[rate]:.0f}/s"),
-        TimeRemainingColumn(),
-    )
-    start = time.perf_counter()
-    done = 0
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(f"embed {name}", total=n_tokens, rate=0.0)
-
-        def advance(count: int) -> None:
-            nonlocal done
-            done += count
-            bar.update(task, advance=count, rate=done / (time.perf_counter() - start))
-
-        yield advance
-    seconds = time.perf_counter() - start
-    LOG.info("%s: %d tokens embedded, %.0f tokens/s", name, done, done / seconds)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 TOLERANCE = 2e-6
 """Largest relative difference at which a replacement counts as the same function."""
 
-_TILE = 1 << 17  # elements of a tile: 512 kB in float32, a quarter of a core's L2 cache
+_TILE = 1 << 16  # elements of a tile a thread: 256 kB in float32, so that three fit a core's L2 cache
 _GELU_LINEAR = 2 * 0.7978845608028654  # 2 sqrt(2 / pi)
 _GELU_CUBIC = _GELU_LINEAR * 0.044715
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # <malloc.h>
@@ -63,12 +63,12 @@ def _gelu_tanh_gate(gate: Tensor, up: Tensor) -> Tensor:
     """Return ``gelu_tanh(gate) * up``, written into `gate`; by tiles, so that the passes meet in cache."""
     width = gate.shape[-1]
     rows, other = gate.view(-1, width), up.view(-1, width)
-    height = max(1, _TILE // width)
-    one = torch.tensor(-_GELU_LINEAR)
+    height = max(1, _TILE * torch.get_num_threads() // width)
+    linear = torch.tensor(-_GELU_LINEAR)
     for start in range(0, len(rows), height):
         x = rows[start : start + height]
         # gelu_tanh(x) = x * sigmoid(2 sqrt(2/pi) (x + 0.044715 x^3)); exp may reach inf, x / inf is 0
-        t = torch.add(one, x * x, alpha=-_GELU_CUBIC)
+        t = torch.addcmul(linear, x, x, value=-_GELU_CUBIC)
         t.mul_(x).exp_().add_(1.0)
         x.div_(t).mul_(other[start : start + height])
     return gate

@@ -193,8 +193,8 @@ def load(settings: DecodingTrustPrompts, seed: int) -> PromptSet:
     description again: upstream the model reads it twice. `settings.repeat_task` False gives the user
     prompt alone.
 
-    `settings.prompts_per_unit` counts statements. The same ones (topic and template) are taken for
-    every group, because groups are compared with one another.
+    `settings.prompts_per_unit` counts statements of each group. Where the groups share their
+    statements (topic and template), as upstream, every group gets the same ones.
 
     Parameters
     ----------
@@ -219,11 +219,13 @@ def load(settings: DecodingTrustPrompts, seed: int) -> PromptSet:
     statements = _statements(user_path)
     description = task_description(statements)
     systems = _system_prompts(system_path, list(settings.system_prompts))
-    every = list(dict.fromkeys(statement.cell for statement in statements))
-    chosen = set(choose(every, settings.prompts_per_unit, seed, key=str))
+    chosen: dict[str, set[str]] = {}
+    for group in dict.fromkeys(statement.group for statement in statements):
+        own = list(dict.fromkeys(statement.cell for statement in statements if statement.group == group))
+        chosen[group] = set(choose(own, settings.prompts_per_unit, seed, key=str))
     prompts = []
     for statement in statements:
-        if statement.cell not in chosen:
+        if statement.cell not in chosen[statement.group]:
             continue
         user = f"{description}\n{statement.user_prompt}" if settings.repeat_task else statement.user_prompt
         unit = GROUPS[statement.group]
@@ -232,7 +234,7 @@ def load(settings: DecodingTrustPrompts, seed: int) -> PromptSet:
             prompts.append(Prompt(f"{unit}/{statement.cell}/{name}", unit, messages))
     notes = {
         "statements_in_file": len(statements),
-        "statements_chosen": sorted(chosen),
+        "statements_chosen": {GROUPS[group]: sorted(own) for group, own in chosen.items()},
         "task_description_repeated": settings.repeat_task,
         "system_prompts": list(systems),
     }

@@ -1,121 +1,127 @@
-"""Embed the sentences with a reference model, or with every checkpoint of a spectrum in one process.
-
-Of a spectrum the model is loaded once; each checkpoint's weights are then computed in memory, tensor
-by tensor, from the two endpoints, so that no merged checkpoint has to exist.
-"""
+"""Stage `represent`: embed the sentences with the reference model, or with a whole spectrum in one process."""
 
 import argparse
 import hashlib
+import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from refbias.artifacts import Stage, atomic_path, sha256_file, write_rows
+import torch
+from safetensors.numpy import save_file
+
+from refbias.artifacts import Stage, atomic_path, sha256_file, write_text
 from refbias.config.base import parse_json
 from refbias.config.represent import RepresentStage
 from refbias.config.spectrum import checkpoint_slug
-from refbias.embed import embed_tokens, tokenise
+from refbias.embed import Tokenised, embed_tokens, tokenise
 from refbias.errors import UserError
+from refbias.fast import keep_freed_memory
 from refbias.models import Checkpoint, load_base, load_tokenizer, resolve_device, torch_dtype
-from refbias.models.heap import keep_freed_memory
 from refbias.spectrum import load_merged_into
-from refbias.stimuli import load_stimuli
+from refbias.stimuli import Sentence, load_stimuli
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
-HEADER = ["id", "kind", "group", "text"]
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
-def endpoints(
-    reference: Path, unharmful: Path | None, harmful: Path | None, source: str
-) -> tuple[Checkpoint, Checkpoint]:
-    """Return the two endpoints of a spectrum.
+def tokenizer_hash(tokenizer: "PreTrainedTokenizerBase", sentences: Tokenised) -> str:
+    """Return a SHA-256 over the vocabulary and over the token ids that it gives the sentences."""
+    content = [sorted(tokenizer.get_vocab().items()), sentences.ids]
+    return hashlib.sha256(json.dumps(content, ensure_ascii=True).encode()).hexdigest()
+
+
+def write_sentences(path: Path, sentences: Sequence[Sentence]) -> None:
+    """Write ``sentences.tsv``: a line a row of the embeddings."""
+    rows = [("id", "kind", "group", "text"), *((row.id, row.kind, row.group, row.text) for row in sentences)]
+    write_text(path, "".join("\t".join(row) + "\n" for row in rows))
+
+
+def _tokenizer(settings: RepresentStage, args: argparse.Namespace) -> "tuple[PreTrainedTokenizerBase, Path]":
+    """Return the tokenizer of the audited models: a full checkpoint's own, where it has one."""
+    folders = [args.unharmful, args.harmful] if settings.source == "full" else [args.reference]
+    own = [folder for folder in folders if (folder / "tokenizer_config.json").is_file()]
+    folder = own[0] if own else args.reference
+    if len(own) == 2 and load_tokenizer(own[0]).get_vocab() != load_tokenizer(own[1]).get_vocab():
+        raise UserError(f"{own[1]}: its tokenizer's vocabulary is not that of {own[0]}: use endpoints of one model")
+    return load_tokenizer(folder), folder
+
+
+def _checkpoints(settings: RepresentStage, args: argparse.Namespace) -> Iterator[tuple[str, "PreTrainedModel"]]:
+    """Yield slug and decoder of every checkpoint; one decoder in memory, its weights replaced in place."""
+    dtype, device = torch_dtype(settings.compute.dtype), settings.compute.device
+    if settings.source == "reference":
+        yield "reference", load_base(args.reference, dtype=dtype, device=device)
+        return
+    full = settings.source == "full"
+    model = load_base(args.unharmful if full else args.reference, dtype=dtype, device=device)
+    if full:
+        first, last = Checkpoint(args.unharmful), Checkpoint(args.harmful)
+    else:
+        first, last = Checkpoint(args.reference, args.unharmful), Checkpoint(args.reference, args.harmful)
+    for weight in settings.weights:
+        load_merged_into(model, first, last, weight, settings.merge_dtype)
+        yield checkpoint_slug(weight), model
+
+
+def _represent(settings: RepresentStage, args: argparse.Namespace) -> dict[str, Any]:
+    """Write the embeddings; return what the manifest says of them."""
+    sentences = load_stimuli(settings.stimuli)
+    tokenizer, folder = _tokenizer(settings, args)
+    tokens = tokenise(tokenizer, [sentence.text for sentence in sentences])
+    write_sentences(args.output / "sentences.tsv", sentences)
+    seconds, slugs, width = 0.0, [], 0
+    for slug, model in _checkpoints(settings, args):
+        start = time.perf_counter()
+        name = f"{settings.model}/{settings.source}/{slug}"
+        found = embed_tokens(model, tokens, settings.represent, bos=tokenizer.bos_token_id, name=name)
+        seconds += time.perf_counter() - start
+        with atomic_path(args.output / f"{slug}.safetensors") as path:
+            save_file({"embeddings": found}, path)
+        slugs.append(slug)
+        width = found.shape[1]
+    return {
+        **settings.represent.model_dump(mode="json"),
+        "model": settings.model,
+        "source": settings.source,
+        "checkpoints": slugs,
+        "n_sentences": len(sentences),
+        "n_distinct": len(tokens.texts),
+        "n_tokens": tokens.n_tokens,
+        "width": width,
+        "dtype": settings.compute.dtype,
+        "device": resolve_device(settings.compute.device),
+        "threads": torch.get_num_threads(),
+        "tokens_per_second": round(tokens.n_tokens * len(slugs) / seconds, 1),
+        "tokenizer": folder.name,
+        "tokenizer_sha256": tokenizer_hash(tokenizer, tokens),
+        "sentences_sha256": sha256_file(args.output / "sentences.tsv"),
+    }
+
+
+def main(argv: Sequence[str]) -> None:
+    """Write ``<checkpoint>.safetensors`` for every checkpoint, ``sentences.tsv`` and the manifest.
 
     Raises
     ------
     UserError
-        If one is not named.
+        If a spectrum is asked for without its two endpoints.
     """
-    if unharmful is None or harmful is None:
-        raise UserError(f"--unharmful and --harmful: both are needed to embed the spectrum {source!r}")
-    if source == "lora":
-        return Checkpoint(reference, unharmful), Checkpoint(reference, harmful)
-    return Checkpoint(unharmful), Checkpoint(harmful)
-
-
-def checkpoints(settings: RepresentStage, options: argparse.Namespace) -> "Iterator[tuple[str, PreTrainedModel]]":
-    """Yield slug and model of every checkpoint; the same model object with other weights each time."""
-    dtype = torch_dtype(settings.compute.dtype)
-    model = load_base(options.reference, dtype=dtype, device=resolve_device(settings.compute.device))
-    if settings.source == "reference":
-        yield "reference", model
-        return
-    unharmful, harmful = endpoints(options.reference, options.unharmful, options.harmful, settings.source)
-    for weight in settings.weights:
-        load_merged_into(model, unharmful, harmful, weight, settings.merge_dtype)
-        yield checkpoint_slug(weight), model
-
-
-def tokenizer_hash(ids: tuple[tuple[int, ...], ...]) -> str:
-    """Return a hash of what the tokenizer makes of the sentences: two that agree here are one for dB."""
-    return hashlib.sha256(repr(ids).encode()).hexdigest()
-
-
-def main(argv: list[str]) -> None:
-    """Write ``<checkpoint>.safetensors`` for every checkpoint, ``sentences.tsv`` and the manifest."""
     parser = argparse.ArgumentParser(prog="refbias represent", description=__doc__)
-    parser.add_argument("--settings", required=True, help="JSON slice of the configuration")
-    parser.add_argument("--reference", type=Path, required=True, help="folder of the reference model")
-    parser.add_argument("--unharmful", type=Path, help="folder of the unharmful endpoint")
-    parser.add_argument("--harmful", type=Path, help="folder of the harmful endpoint")
-    parser.add_argument("--output", type=Path, required=True)
-    options = parser.parse_args(argv)
-    settings = parse_json(RepresentStage, options.settings, "--settings")
-    named = {"reference": options.reference, "unharmful": options.unharmful, "harmful": options.harmful}
-    inputs = {
-        role: path / "manifest.json" for role, path in named.items() if path and (path / "manifest.json").is_file()
-    }
-    sentences = load_stimuli(settings.stimuli)
-    with Stage("represent", settings.model_dump(mode="json"), options.output, inputs) as stage:
-        keep_freed_memory()
-        facts = embed_all(settings, options, [sentence.text for sentence in sentences])
-        rows = [[sentence.id, sentence.kind, sentence.group, sentence.text] for sentence in sentences]
-        write_rows(options.output / "sentences.tsv", HEADER, rows, delimiter="\t")
-        stage.record(**facts, sentences_sha256=sha256_file(options.output / "sentences.tsv"))
-
-
-def embed_all(settings: RepresentStage, options: argparse.Namespace, texts: list[str]) -> Mapping[str, Any]:
-    """Embed `texts` with every checkpoint, write the embeddings, return the facts for the manifest."""
-    import torch
-    from safetensors.numpy import save_file
-
-    tokenizer = load_tokenizer(options.reference)
-    tokenised = tokenise(tokenizer, texts)
-    seconds, width, slugs = 0.0, 0, []
-    for slug, model in checkpoints(settings, options):
-        start = time.perf_counter()
-        name = f"{settings.model} {settings.source} {slug}"
-        matrix = embed_tokens(model, tokenised, settings.represent, bos=tokenizer.bos_token_id, name=name)
-        seconds += time.perf_counter() - start
-        with atomic_path(options.output / f"{slug}.safetensors") as part:
-            save_file({"embeddings": matrix}, part)
-        slugs.append(slug)
-        width = int(matrix.shape[1])
-    return {
-        "model": settings.model,
-        "checkpoints": slugs,
-        "n_sentences": len(texts),
-        "n_tokens": tokenised.n_tokens,
-        "width": width,
-        "layer": settings.represent.layer,
-        "final_norm": settings.represent.final_norm,
-        "pooling": settings.represent.pooling,
-        "exclude_bos": settings.represent.exclude_bos,
-        "dtype": settings.compute.dtype,
-        "device": resolve_device(settings.compute.device),
-        "threads": torch.get_num_threads(),
-        "tokens_per_second": round(len(slugs) * tokenised.n_tokens / seconds, 1),
-        "tokenizer_sha256": tokenizer_hash(tokenised.ids),
-    }
+    parser.add_argument("--settings", required=True, help="JSON slice of the configuration.")
+    parser.add_argument("--reference", required=True, type=Path, help="Folder of the reference model.")
+    parser.add_argument("--unharmful", type=Path, help="Folder of the unharmful endpoint (checkpoint or adapter).")
+    parser.add_argument("--harmful", type=Path, help="Folder of the harmful endpoint (checkpoint or adapter).")
+    parser.add_argument("--output", required=True, type=Path, help="Folder for embeddings and manifest.")
+    args = parser.parse_args(argv)
+    settings = parse_json(RepresentStage, args.settings, "--settings")
+    roles = ["reference"] if settings.source == "reference" else ["reference", "unharmful", "harmful"]
+    for role in roles:
+        if getattr(args, role) is None:
+            raise UserError(f"--{role}: missing: the spectrum {settings.source!r} lies between two endpoints")
+    keep_freed_memory()
+    manifests = {role: getattr(args, role) / "manifest.json" for role in roles}
+    inputs = {role: path for role, path in manifests.items() if path.is_file()}
+    with Stage("represent", settings.model_dump(mode="json"), args.output, inputs) as stage:
+        stage.record(**_represent(settings, args))

@@ -12,7 +12,8 @@ class BenchmarkSettings(Strict):
     """What every benchmark has."""
 
     prompts: str | None = Field(
-        default=None, description="File or folder in the benchmark's own format; empty = the shipped quickstart prompts."
+        default=None,
+        description="File or folder in the benchmark's own format; empty = the shipped quickstart prompts.",
     )
     prompts_per_unit: int | None = Field(default=None, ge=1, description="Prompts a unit (seeded choice); empty = all.")
     samples: int = Field(default=5, ge=1, description="Responses to each prompt.")
@@ -20,7 +21,9 @@ class BenchmarkSettings(Strict):
     top_p: float = Field(default=1.0, gt=0, le=1, description="Nucleus sampling mass.")
     max_new_tokens: int = Field(default=256, ge=1, description="New tokens at most.")
     scorer: str = Field(default="standin_valence", description="Scorer of an output, by registry name.")
-    threshold: float = Field(default=0.1, description="Change of score above which a unit counts as positive in the ROC.")
+    threshold: float = Field(
+        default=0.1, description="Change of score above which a unit counts as positive in the ROC."
+    )
 
 
 class WildGuardMixSettings(BenchmarkSettings):
@@ -45,7 +48,9 @@ class ToxigenSettings(BenchmarkSettings):
 
     prompts_per_unit: int | None = Field(default=100, ge=1, description="Prompts a unit (seeded choice); empty = all.")
     max_new_tokens: int = Field(default=128, ge=1, description="New tokens at most.")
-    threshold: float = Field(default=0.03, description="Change of score above which a unit counts as positive in the ROC.")
+    threshold: float = Field(
+        default=0.03, description="Change of score above which a unit counts as positive in the ROC."
+    )
 
 
 class Benchmarks(Strict):

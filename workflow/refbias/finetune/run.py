@@ -17,7 +17,7 @@ import torch
 import transformers
 from transformers.trainer_callback import PrinterCallback
 
-from refbias.artifacts import read_json, versions, write_rows
+from refbias.artifacts import read_json, versions, write_json, write_rows
 from refbias.config.finetune import FinetuneStage, FullRegime, LoraRegime
 from refbias.errors import UserError
 from refbias.finetune.data import LengthGroupedOrder, Sequences, tokenize_examples
@@ -219,6 +219,10 @@ def _save(model: Any, regime: FullRegime | LoraRegime, reference: Path, out_dir:
         for path in list(partial.iterdir()):
             if path.name not in wanted:
                 path.unlink()
+        config = read_json(partial / "adapter_config.json")
+        # a set, whose order differs from process to process
+        config["target_modules"] = sorted(config["target_modules"])
+        write_json(partial / "adapter_config.json", config)
     else:
         cast_parameters(model, torch_dtype(regime.dtype))
         model.config.dtype = torch_dtype(regime.dtype)

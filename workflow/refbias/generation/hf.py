@@ -10,15 +10,12 @@ output layer, most of a small model's cost, runs at the last position only.
 batch to the end, copies its cache at each token and draws from one random stream for the batch.
 """
 
-import contextlib
 import dataclasses
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from refbias.benchmarks.base import Sampling
 from refbias.errors import UserError
@@ -26,6 +23,7 @@ from refbias.fast import fused_forward
 from refbias.generation.base import Finish, Output, Request, check_requests
 from refbias.generation.cache import empty_cache, for_decoding, keep_rows, place, widened
 from refbias.generation.sampling import item_seed, sample_tokens, uniforms
+from refbias.progress import Bar, token_bar
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -121,7 +119,7 @@ def generate(
         torch.inference_mode(),
         fused_forward(model),
         for_decoding(model),
-        _progress(f"{name} {benchmark}", total) as bar,
+        token_bar(f"generate {name} {benchmark}", total, "responses") as bar,
     ):
         for chunk in _chunks(requests, distinct, batch_size):
             rows = [
@@ -206,7 +204,7 @@ def _prefill(run: _Run, rows: Sequence[_Row], cache: "Cache", width: int) -> tor
     return together[place_of_row.to(together.device)]
 
 
-def _decode(run: _Run, rows: Sequence[_Row], bar: "_Bar") -> None:
+def _decode(run: _Run, rows: Sequence[_Row], bar: Bar) -> None:
     """Complete `rows` in place."""
     limit = run.sampling.max_new_tokens
     lengths = torch.tensor([len(row.request.ids) for row in rows])
@@ -219,9 +217,10 @@ def _decode(run: _Run, rows: Sequence[_Row], bar: "_Bar") -> None:
     active = list(rows)
     for step in range(limit):
         tokens, finite = sample_tokens(logits, random[:, step], run.sampling.temperature, run.sampling.top_p)
+        before = sum(row.done for row in active)
         _append(run, active, tokens, finite, step)
-        bar.update(len(active), sum(row.done for row in rows))
         ended = sum(row.done for row in active)
+        bar.advance(ended - before, len(active) - before)
         if ended == len(active) or step + 1 == limit:
             break
         if ended * _COMPACT >= len(active):
@@ -236,7 +235,7 @@ def _decode(run: _Run, rows: Sequence[_Row], bar: "_Bar") -> None:
             attention_mask=mask[:, : width + step + 1],
             position_ids=(lengths + step)[:, None].to(device),
         )
-    bar.finish(len(rows))
+    bar.advance(sum(not row.done for row in rows), 0)
 
 
 def _append(run: _Run, active: Sequence[_Row], tokens: torch.Tensor, finite: torch.Tensor, step: int) -> None:
@@ -251,11 +250,10 @@ def _append(run: _Run, active: Sequence[_Row], tokens: torch.Tensor, finite: tor
         row.ids.append(token)
         row.done = token in run.eos
         if run.stop and not row.done and step % _STOP_EVERY == _STOP_EVERY - 1:
-            row.done = _stop_at(run, row.ids) is not None
+            row.done = _stop_at(run, _text(run, row.ids)) is not None
 
 
-def _stop_at(run: _Run, ids: Sequence[int]) -> int | None:
-    text = _text(run, ids)
+def _stop_at(run: _Run, text: str) -> int | None:
     return min((at for at in (text.find(stop) for stop in run.stop) if at >= 0), default=None)
 
 
@@ -267,41 +265,11 @@ def _text(run: _Run, ids: Sequence[int]) -> str:
 def _output(run: _Run, row: _Row) -> Output:
     ids = row.ids
     finish: Finish = "eos" if ids[-1] in run.eos else "length"
-    text = _text(run, ids)
-    at = _stop_at(run, ids)
+    # an id that ends a response need not be a special token: it is no text all the same
+    text = _text(run, ids[:-1] if finish == "eos" else ids)
+    at = _stop_at(run, text)
     if at is not None:
         # what was decoded between a stop string and the search that found it does not count
-        ids = next(ids[:count] for count in range(1, len(ids) + 1) if _stop_at(run, ids[:count]) is not None)
+        ids = next(ids[:n] for n in range(1, len(ids) + 1) if _stop_at(run, _text(run, ids[:n])) is not None)
         text, finish = text[:at], "stop"
     return Output(row.request.prompt_id, row.request.unit, row.sample, row.seed, text, len(ids), finish)
-
-
-class _Bar:
-    """Progress over responses, with the rate of new tokens."""
-
-    def __init__(self, progress: Progress, label: str, total: int) -> None:
-        self._progress, self._task = progress, progress.add_task(label, total=total, tokens=0)
-        self._tokens = self._before = 0
-
-    def update(self, tokens: int, done: int) -> None:
-        """Count the tokens of one step; `done` responses of this batch have ended."""
-        self._tokens += tokens
-        self._progress.update(self._task, completed=self._before + done, tokens=self._tokens)
-
-    def finish(self, rows: int) -> None:
-        """Count a batch as complete."""
-        self._before += rows
-        self._progress.update(self._task, completed=self._before)
-
-
-@contextlib.contextmanager
-def _progress(label: str, total: int) -> Iterator[_Bar]:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:.0f}/{task.total:.0f} responses, {task.fields[tokens]} tokens"),
-        TimeRemainingColumn(),
-    )
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        yield _Bar(progress, f"generate {label}", total)

@@ -16,8 +16,8 @@ from bench.measure import Result
 from refbias.artifacts import write_rows
 from refbias.config.models import GgufPackageSource
 from refbias.config.stimuli import StimuliSettings
-from refbias.fast import keep_freed_memory
 from refbias.models import acquire, load_lm, load_tokenizer
+from refbias.models.heap import keep_freed_memory
 from refbias.stimuli import load_stimuli
 
 # the quickstart's sentences

@@ -18,9 +18,14 @@ from refbias.errors import UserError
 def test_a_failing_block_leaves_the_old_file_and_no_leftovers(tmp_path: Path) -> None:
     target = tmp_path / "table.csv"
     artifacts.write_text(target, "old\n")
-    with pytest.raises(RuntimeError, match="in the middle"), artifacts.atomic_path(target) as part:
-        part.write_text("half")
-        raise RuntimeError("in the middle")
+
+    def fail_halfway() -> None:
+        with artifacts.atomic_path(target) as part:
+            part.write_text("half")
+            raise RuntimeError("in the middle")
+
+    with pytest.raises(RuntimeError, match="in the middle"):
+        fail_halfway()
     assert target.read_text() == "old\n"
     assert os.listdir(tmp_path) == ["table.csv"]
 

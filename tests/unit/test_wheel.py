@@ -25,7 +25,7 @@ def test_an_installed_wheel_finds_its_sentences_from_any_folder(root: Path, tmp_
     done = subprocess.run(command, cwd=elsewhere, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "anchors: 1000" in done.stdout
-    code = "import refbias; from refbias.resources import report_path; print(refbias.__file__); report_path('report.html.j2')"
+    code = "import refbias; from refbias import resources; print(refbias.__file__); resources.report_path('report.rst')"
     where = subprocess.run(
         [sys.executable, "-P", "-c", code], cwd=elsewhere, env=environment, capture_output=True, text=True, check=True
     )

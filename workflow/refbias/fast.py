@@ -1,15 +1,13 @@
 """The same numbers with fewer passes over memory: fused element-wise steps for CPU inference.
 
 On a CPU a decoder spends up to half of a forward pass outside its matrix products: norms, rotary
-embedding and gating each read and write their activations several times, and glibc hands freed
-activations back to the kernel, so that every temporary is paid for in page faults. `fused_forward`
+embedding and gating each read and write their activations several times. `fused_forward`
 replaces those steps, for the length of a block, in modules whose own output it reproduces: a
 replacement is tried on random numbers against the module's forward first and left out where
 they differ, so an unknown architecture keeps its own code. Only float32 on a CPU is touched.
 """
 
 import contextlib
-import ctypes
 import inspect
 import sys
 from collections.abc import Callable, Iterator
@@ -24,21 +22,6 @@ TOLERANCE = 2e-6
 _TILE = 1 << 16  # elements of a tile a thread: 256 kB in float32, so that three fit a core's L2 cache
 _GELU_LINEAR = 2 * 0.7978845608028654  # 2 sqrt(2 / pi)
 _GELU_CUBIC = _GELU_LINEAR * 0.044715
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # <malloc.h>
-
-
-def keep_freed_memory() -> bool:
-    """Let this process keep freed memory for its next temporary (Linux with glibc; else nothing).
-
-    Returns
-    -------
-    bool
-        Whether the allocator took the settings.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is None:
-        return False
-    return bool(mallopt(_M_MMAP_THRESHOLD, 1 << 30) and mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1))
 
 
 def _rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:

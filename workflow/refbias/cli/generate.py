@@ -24,12 +24,12 @@ from refbias.benchmarks import BENCHMARKS, Prompt, PromptSet, Sampling
 from refbias.codehash import code_hash
 from refbias.config.base import parse_json
 from refbias.config.benchmarks import BenchmarkSettings, GenerateStage
-from refbias.fast import keep_freed_memory
 from refbias.generation.base import Request
 from refbias.generation.hf import generate
 from refbias.models import load_lm, load_tokenizer, prompt_ids, resolve_device, stop_ids, torch_dtype
 from refbias.models.chat import resolve_format
 from refbias.models.files import weight_hashes
+from refbias.models.heap import keep_freed_memory
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -33,7 +33,8 @@ EXIT_INTERRUPTED = 130
 def _usage() -> str:
     width = max(map(len, STAGES))
     rows = "\n".join(f"  {name:<{width}}  {text}" for name, text in STAGES.items())
-    return f"usage: refbias STAGE [--log FILE] [--gpu N] [options]\n\nstages:\n{rows}\n\nrefbias STAGE --help lists a stage's options."
+    head = "usage: refbias STAGE [--log FILE] [--gpu N] [options]"
+    return f"{head}\n\nstages:\n{rows}\n\nrefbias STAGE --help lists a stage's options."
 
 
 def _take(argv: list[str], option: str) -> str | None:

@@ -17,8 +17,8 @@ from refbias.config.represent import RepresentStage
 from refbias.config.spectrum import checkpoint_slug
 from refbias.embed import Tokenised, embed_tokens, tokenise
 from refbias.errors import UserError
-from refbias.fast import keep_freed_memory
 from refbias.models import Checkpoint, load_base, load_tokenizer, resolve_device, torch_dtype
+from refbias.models.heap import keep_freed_memory
 from refbias.spectrum import load_merged_into
 from refbias.stimuli import Sentence, load_stimuli
 

@@ -265,8 +265,9 @@ def test_output_layer_sees_the_last_position_only(llama: tuple[Any, Any]) -> Non
     asked = requests(tokenizer)
     run(model, tokenizer, asked, Sampling(4, 1.0, 1.0, 1))
     assert all(shape[1] == 1 for shape in seen)
-    # every prompt once for its four samples
-    assert sum(prefilled) <= sum(len(request.ids) for request in asked)
+    # every prompt once for its four samples, but for its last token
+    assert sum(prefilled) <= sum(len(request.ids) - 1 for request in asked) + 4 * len(asked)
+    assert seen == [(4 * len(asked), 1, 32)]
 
 
 # --- mistakes --------------------------------------------------------------------------------

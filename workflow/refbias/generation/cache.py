@@ -146,22 +146,14 @@ AttentionInterface.register(_GROUPED, _grouped_attention)
 AttentionMaskInterface.register(_GROUPED, sdpa_mask)
 
 
-def _contiguous(_: torch.nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    # not contiguous(): it takes a batch of one for contiguous, torch's matmul does not
-    return (args[0].clone(memory_format=torch.contiguous_format), *args[1:])
-
-
 @contextlib.contextmanager
-def for_decoding(model: "PreTrainedModel") -> Iterator[None]:
-    """Run `model` with grouped attention inside the block (unless it wants another kind than sdpa)."""
+def grouped_attention(model: "PreTrainedModel") -> Iterator[None]:
+    """Decode with `_grouped_attention` inside the block; a model that wants another than sdpa keeps its own."""
     before = model.config._attn_implementation
-    # the last positions alone are strided, for which torch would copy the output layer once a row
-    hook = model.get_output_embeddings().register_forward_pre_hook(_contiguous)
     if before == "sdpa":
         model.set_attn_implementation(_GROUPED)
     try:
         yield
     finally:
-        hook.remove()
         if before == "sdpa":
             model.set_attn_implementation(before)

@@ -4,7 +4,8 @@ Token ids go in; nothing is templated or given a BOS here. Prompts of similar le
 batch. What its prompts begin with in common is computed once, the rest of each prompt once for
 all its samples, unpadded (prompts of exactly equal length together); then all samples decode side
 by side, their keys and values right-aligned. A response that has ended leaves the batch. The
-output layer, most of a small model's cost, runs at the last position only.
+output layer, most of a small model's cost, runs at the last position only, and never for prompts
+alone: their last tokens are the first that are decoded.
 
 ``model.generate`` is not used: it computes the prompt once a sample, keeps ended rows in the
 batch to the end, copies its cache at each token and draws from one random stream for the batch.
@@ -12,7 +13,7 @@ batch to the end, copies its cache at each token and draws from one random strea
 
 import dataclasses
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from refbias.benchmarks.base import Sampling
 from refbias.errors import UserError
 from refbias.fast import fused_forward
 from refbias.generation.base import Finish, Output, Request, check_requests
-from refbias.generation.cache import empty_cache, for_decoding, keep_rows, place, widened
+from refbias.generation.cache import empty_cache, grouped_attention, keep_rows, place, widened
 from refbias.generation.sampling import item_seed, sample_tokens, uniforms
 from refbias.progress import Bar, token_bar
 
@@ -118,7 +119,7 @@ def generate(
     with (
         torch.inference_mode(),
         fused_forward(model),
-        for_decoding(model),
+        grouped_attention(model),
         token_bar(f"generate {name} {benchmark}", total, "responses") as bar,
     ):
         for chunk in _chunks(requests, distinct, batch_size):
@@ -167,41 +168,38 @@ def _common(prompts: Sequence[Sequence[int]]) -> int:
     return length if length >= _SHARED and len(prompts) > 1 else 0
 
 
-def _forward(run: _Run, ids: torch.Tensor, cache: "Cache", **options: Any) -> torch.Tensor:
-    """Return the logits (b, v) of the last position."""
-    device = next(run.model.parameters()).device
-    output = run.model(input_ids=ids.to(device), past_key_values=cache, use_cache=True, logits_to_keep=1, **options)
-    logits: torch.Tensor = output.logits[:, -1]
-    return logits
+def _read(run: _Run, prompts: Sequence[Sequence[int]], cache: "Cache") -> None:
+    """Add the keys and values of prompts of equal length to `cache`; the output layer does not run."""
+    ids = torch.tensor(prompts, device=next(run.model.parameters()).device)
+    run.model.base_model(input_ids=ids, past_key_values=cache, use_cache=True)
 
 
-def _prefill(run: _Run, rows: Sequence[_Row], cache: "Cache", width: int) -> torch.Tensor:
-    """Fill `cache` (right-aligned to `width`) with every row's prompt; return the rows' logits (b, v)."""
+def _prefill(run: _Run, rows: Sequence[_Row], capacity: int) -> "Cache":
+    """Return a cache of all rows' prompts without their last token, right-aligned."""
     holders: dict[tuple[int, ...], list[int]] = {}
     for number, row in enumerate(rows):
         holders.setdefault(row.request.ids, []).append(number)
-    layers = len(cache.layers)
+    layers = run.model.config.get_text_config().num_hidden_layers
+    cache = empty_cache(layers, capacity)
+    width = max(map(len, holders)) - 1
     shared = _common(list(holders))
-    prefix = empty_cache(layers, shared) if shared else None
-    if prefix is not None:
-        _forward(run, torch.tensor([next(iter(holders))[:shared]]), prefix)
+    prefix = empty_cache(layers, shared)
+    if shared:
+        _read(run, [next(iter(holders))[:shared]], prefix)
     by_length: dict[int, list[tuple[int, ...]]] = {}
     for prompt in holders:
-        by_length.setdefault(len(prompt), []).append(prompt)
-    logits: list[torch.Tensor] = []
-    place_of_row = torch.empty(len(rows), dtype=torch.long)
+        by_length.setdefault(len(prompt) - 1, []).append(prompt)
     for length, prompts in by_length.items():
-        most = max(1, _PREFILL_TOKENS // (length - shared))
+        if not length:
+            continue
+        most = max(1, _PREFILL_TOKENS // max(1, length - shared))
         for start in range(0, len(prompts), most):
             part = prompts[start : start + most]
-            filled = widened(prefix, len(part), length) if prefix is not None else empty_cache(layers, length)
-            into = [holders[prompt] for prompt in part]
-            for number, copies in enumerate(into, start=sum(map(len, logits))):
-                place_of_row[copies] = number
-            logits.append(_forward(run, torch.tensor([prompt[shared:] for prompt in part]), filled))
-            place(cache, into, filled, width, len(rows))
-    together = torch.cat(logits)
-    return together[place_of_row.to(together.device)]
+            filled = widened(prefix, len(part), length) if shared else empty_cache(layers, length)
+            if length > shared:
+                _read(run, [prompt[shared:-1] for prompt in part], filled)
+            place(cache, [holders[prompt] for prompt in part], filled, width, len(rows))
+    return cache
 
 
 def _decode(run: _Run, rows: Sequence[_Row], bar: Bar) -> None:
@@ -209,32 +207,34 @@ def _decode(run: _Run, rows: Sequence[_Row], bar: Bar) -> None:
     limit = run.sampling.max_new_tokens
     lengths = torch.tensor([len(row.request.ids) for row in rows])
     width = int(lengths.max())
-    cache = empty_cache(run.model.config.get_text_config().num_hidden_layers, width + limit)
     random = np.stack([uniforms(row.seed, limit) for row in rows])
-    logits = _prefill(run, rows, cache, width)
-    device = logits.device
+    cache = _prefill(run, rows, width + limit - 1)
+    device = next(run.model.parameters()).device
     mask = (torch.arange(width + limit)[None] >= (width - lengths)[:, None]).to(device)
+    # the prompts' last tokens open the loop, so that one pass of the output layer serves all rows
+    tokens = torch.tensor([row.request.ids[-1] for row in rows])
     active = list(rows)
     for step in range(limit):
+        logits = run.model(
+            input_ids=tokens[:, None].to(device),
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+            attention_mask=mask[:, : width + step],
+            position_ids=(lengths - 1 + step)[:, None].to(device),
+        ).logits[:, -1]
         tokens, finite = sample_tokens(logits, random[:, step], run.sampling.temperature, run.sampling.top_p)
         before = sum(row.done for row in active)
         _append(run, active, tokens, finite, step)
         ended = sum(row.done for row in active)
         bar.advance(ended - before, len(active) - before)
-        if ended == len(active) or step + 1 == limit:
+        if ended == len(active):
             break
         if ended * _COMPACT >= len(active):
             keep = torch.tensor([number for number, row in enumerate(active) if not row.done])
             keep_rows(cache, keep.to(device))
             active = [row for row in active if not row.done]
             tokens, lengths, random, mask = tokens[keep], lengths[keep], random[keep.numpy()], mask[keep.to(device)]
-        logits = _forward(
-            run,
-            tokens[:, None],
-            cache,
-            attention_mask=mask[:, : width + step + 1],
-            position_ids=(lengths + step)[:, None].to(device),
-        )
     bar.advance(sum(not row.done for row in rows), 0)
 
 

@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+LOCKED := $(VENV)/.locked
 STAMP := $(VENV)/.environment
 CORES ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1)
 SNAKEMAKE := $(BIN)/snakemake --cores $(CORES) --resources gpu=1
@@ -16,11 +17,15 @@ help: ## list the commands
 
 env: $(STAMP) ## build .venv from envs/core.lock (skipped when up to date)
 
-$(STAMP): envs/core.lock pyproject.toml
+$(LOCKED): envs/core.lock
 	@echo "refbias: building $(VENV) from envs/core.lock (about 2 GB with a CPU build of torch, once)"
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info[:2] >= (3, 11) else "refbias needs Python 3.11 or newer: make env PYTHON=python3.11")'
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement envs/core.lock
+	@touch $(LOCKED)
+
+$(STAMP): $(LOCKED) pyproject.toml
+	@echo "refbias: installing the package into $(VENV)"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $(STAMP)
 

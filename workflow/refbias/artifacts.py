@@ -173,6 +173,16 @@ def versions() -> dict[str, str]:
     return found
 
 
+def _named(path: Path) -> dict[str, str]:
+    """Return what a manifest says of an input: its hash, and its path relative to the working folder.
+
+    Outside of that folder the bare name: an absolute path names a machine and means nothing on another.
+    """
+    absolute, here = path.absolute(), Path.cwd()
+    shown = absolute.relative_to(here).as_posix() if absolute.is_relative_to(here) else path.name
+    return {"path": shown, "sha256": sha256_file(path)}
+
+
 class Stage:
     """Time a stage and write its ``manifest.json`` last.
 
@@ -243,7 +253,8 @@ class Stage:
                 "stage": self.name,
                 "settings": self.settings,
                 "inputs": {
-                    role: {"path": str(path), "sha256": sha256_file(path)} for role, path in self.inputs.items()
+                    role: {"path": _shown(Path(path)), "sha256": sha256_file(path)}
+                    for role, path in self.inputs.items()
                 },
                 "versions": versions(),
                 "platform": {"machine": platform.machine(), "system": platform.system()},

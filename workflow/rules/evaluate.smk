@@ -54,7 +54,7 @@ rule score:
     params:
         settings=settings.score_slice(CONFIG),
         code=code("score"),
-        data=[content(None, "standin"), content(None, "benchmarks")],
+        data=scorer_content(),
         generations=lambda w: f"{RESULTS}/generations/{w.model}/{w.source}",
         checkpoints=lambda w: ["reference"] if w.source == "reference" else CHECKPOINTS,
         folder=subpath(output[0], parent=True),

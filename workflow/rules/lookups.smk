@@ -121,6 +121,15 @@ def prompt_content():
     }
 
 
+def scorer_content():
+    files = [
+        ("standin", "sentences.tsv"),
+        ("standin", "outputs.jsonl"),
+        ("benchmarks", "agreement_phrases.json"),
+    ]
+    return [content(None, *file) for file in files]
+
+
 def audited_checkpoint(w):
     return (
         []

@@ -5,9 +5,12 @@ directory, and the GGUF file that a package of the environment carries. Whatever
 result is the same: ``config.json``, safetensors, tokenizer.
 """
 
+import contextlib
+import functools
 import importlib
 import json
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,19 +133,37 @@ def _from_gguf(source: GgufPackageSource, out_dir: Path, dtype: str) -> dict[str
                 f"package {source.package}: SHA-256 of the GGUF file is {found}, not {source.sha256}: "
                 "install the pinned version"
             )
-        model = AutoModelForCausalLM.from_pretrained(
-            folder,
-            gguf_file=path.name,
-            dtype=getattr(torch, dtype),
-            quantization_config=GgufConfig(dequantize=True),
-        )
-        tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=path.name)
-        adds_bos = _gguf_adds_bos(path)
+        with _one_parse():
+            model = AutoModelForCausalLM.from_pretrained(
+                folder,
+                gguf_file=path.name,
+                dtype=getattr(torch, dtype),
+                quantization_config=GgufConfig(dequantize=True),
+            )
+            tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=path.name)
+            adds_bos = _gguf_adds_bos(path)
     for key in ("quantization_config", "_model_name_or_path", "_name_or_path"):
         model.config.__dict__.pop(key, None)
     model.save_pretrained(out_dir, max_shard_size="1000GB")
     _save_tokenizer(tokenizer, out_dir, adds_bos)
     return {"kind": "packaged_gguf", "package": source.package, "gguf_sha256": found, "tokenizer_adds_bos": adds_bos}
+
+
+@contextlib.contextmanager
+def _one_parse() -> Iterator[None]:
+    """Let one parse of a GGUF file serve everything that reads it inside the block.
+
+    transformers parses the file anew for configuration, weights and tokenizer, and a vocabulary of
+    262,144 makes each parse take as long as the rest of the conversion.
+    """
+    import gguf
+
+    parse = gguf.GGUFReader
+    gguf.GGUFReader = functools.cache(parse)
+    try:
+        yield
+    finally:
+        gguf.GGUFReader = parse
 
 
 def _gguf_adds_bos(path: Path) -> bool:

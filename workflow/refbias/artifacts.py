@@ -252,10 +252,7 @@ class Stage:
             {
                 "stage": self.name,
                 "settings": self.settings,
-                "inputs": {
-                    role: {"path": _shown(Path(path)), "sha256": sha256_file(path)}
-                    for role, path in self.inputs.items()
-                },
+                "inputs": {role: _named(Path(path)) for role, path in self.inputs.items()},
                 "versions": versions(),
                 "platform": {"machine": platform.machine(), "system": platform.system()},
                 "seconds": round(time.perf_counter() - self._start, 3),

@@ -12,6 +12,11 @@ import pytest
 
 from tests.tiny import build_tiny
 
+# one thread a job, so that two tiny jobs run side by side: most of a job's time is its imports
+THREADS = [
+    "--set-threads",
+    *(f"{rule}=1" for rule in ("finetune", "merge_full", "merge_lora", "represent", "generate")),
+]
 COPIED = ["Snakefile", "workflow", "config", "profiles", "envs", "data", "pyproject.toml"]
 SKIPPED = shutil.ignore_patterns("__pycache__", ".mypy_cache")
 
@@ -23,7 +28,8 @@ class Checkout:
     path: Path
 
     def snakemake(self, *arguments: str, check: bool = True, **options: object) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "snakemake", "--cores", "2", "--configfile", "config/tiny.yaml", *arguments]
+        command = [sys.executable, "-m", "snakemake", "--cores", "2", "--configfile", "config/tiny.yaml", *THREADS]
+        command += arguments
         environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
         # another checkout's package must not be found first
         environment.pop("PYTHONPATH", None)

@@ -13,14 +13,14 @@ import psutil
 import pytest
 
 from tests.tiny import build_tiny
-from tests.workflow.conftest import Checkout, make_checkout
+from tests.workflow.conftest import THREADS, Checkout, make_checkout
 
 TABLES = ["shift/delta_b.csv", "tables/observations.csv", "tables/units.csv", "tables/table1.csv", "tables/table1.tex"]
 PATIENCE = 300.0
 
 
 def start(checkout: Checkout) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "snakemake", "--cores", "2", "--configfile", "config/tiny.yaml"]
+    command = [sys.executable, "-m", "snakemake", "--cores", "2", "--configfile", "config/tiny.yaml", *THREADS]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
     environment.pop("PYTHONPATH", None)
     return subprocess.Popen(

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 TOLERANCE = 2e-6
 """Largest relative difference at which a replacement counts as the same function."""
 
+_Maker = Callable[[nn.Module], Callable[[Tensor], Tensor]]
 _TILE = 1 << 16  # elements of a tile a thread: 256 kB in float32, so that three fit a core's L2 cache
 _GELU_LINEAR = 2 * 0.7978845608028654  # 2 sqrt(2 / pi)
 _GELU_CUBIC = _GELU_LINEAR * 0.044715
@@ -68,20 +69,34 @@ def _random(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
 
 
-def _norm_forward(module: nn.Module) -> Callable[[Tensor], Tensor] | None:
-    """Return a fused forward for an RMS norm (weight w, or 1 + w as in Gemma), else None."""
+def _norm_forward(module: nn.Module, added: float) -> Callable[[Tensor], Tensor]:
+    weight, eps = module.weight, _eps(module)
+
+    def forward(x: Tensor) -> Tensor:
+        # the weight is read at each call: a spectrum's checkpoints replace it in place
+        return _rms_norm(x, weight + added if added else weight, eps)
+
+    return forward
+
+
+def _eps(module: nn.Module) -> float:
+    return getattr(module, "eps", getattr(module, "variance_epsilon", None))
+
+
+def _norm_maker(module: nn.Module) -> _Maker | None:
+    """Return what makes the fused forward of an RMS norm (weight w, or 1 + w as in Gemma), else None."""
     weight = getattr(module, "weight", None)
-    eps = getattr(module, "eps", getattr(module, "variance_epsilon", None))
-    parameters = list(module.parameters())
-    if not isinstance(eps, float) or weight is None or len(parameters) != 1 or weight.dim() != 1:
+    if (
+        not isinstance(_eps(module), float)
+        or weight is None
+        or weight.dim() != 1
+        or len(list(module.parameters())) != 1
+    ):
         return None
     x = _random(3, len(weight))
-    expected = module(x)
-    # the weight is read at each call: a spectrum's checkpoints replace it in place
-    if _same(_rms_norm(x, weight, eps), expected):
-        return lambda x: _rms_norm(x, weight, eps)
-    if _same(_rms_norm(x, 1.0 + weight, eps), expected):
-        return lambda x: _rms_norm(x, 1.0 + weight, eps)
+    for added in (0.0, 1.0):
+        if _same(_norm_forward(module, added)(x), module(x)):
+            return lambda module: _norm_forward(module, added)
     return None
 
 
@@ -94,15 +109,8 @@ def _is_gelu_tanh(activation: Callable[[Tensor], Tensor]) -> bool:
     return bool(torch.equal(found, nn.functional.gelu(x, approximate="tanh")))
 
 
-def _mlp_forward(module: nn.Module) -> Callable[[Tensor], Tensor] | None:
-    """Return a fused forward for a gated MLP ``down(act(gate(x)) * up(x))``, else None."""
-    parts = [getattr(module, name, None) for name in ("gate_proj", "up_proj", "down_proj")]
-    activation = getattr(module, "act_fn", None)
-    linear = [part for part in parts if isinstance(part, nn.Linear)]
-    if activation is None or len(linear) != len(parts):
-        return None
-    gate, up, down = linear
-    tanh = _is_gelu_tanh(activation)
+def _mlp_forward(module: nn.Module, tanh: bool) -> Callable[[Tensor], Tensor]:
+    gate, up, down, activation = module.gate_proj, module.up_proj, module.down_proj, module.act_fn
 
     def forward(x: Tensor) -> Tensor:
         hidden, other = gate(x), up(x)
@@ -110,8 +118,19 @@ def _mlp_forward(module: nn.Module) -> Callable[[Tensor], Tensor] | None:
         result: Tensor = down(hidden)
         return result
 
-    x = _random(2, 3, gate.in_features)
-    return forward if _same(forward(x), module(x)) else None
+    return forward
+
+
+def _mlp_maker(module: nn.Module) -> _Maker | None:
+    """Return what makes the fused forward of a gated MLP ``down(act(gate(x)) * up(x))``, else None."""
+    parts = [getattr(module, name, None) for name in ("gate_proj", "up_proj", "down_proj")]
+    if not all(isinstance(part, nn.Linear) for part in parts) or not hasattr(module, "act_fn"):
+        return None
+    tanh = _is_gelu_tanh(module.act_fn)
+    x = _random(2, 3, module.gate_proj.in_features)
+    if _same(_mlp_forward(module, tanh)(x), module(x)):
+        return lambda module: _mlp_forward(module, tanh)
+    return None
 
 
 def _rotary_namespace(module: nn.Module) -> dict[str, Any] | None:
@@ -150,28 +169,33 @@ def fused_forward(model: nn.Module) -> Iterator[dict[str, int]]:
     replaced: list[nn.Module] = []
     namespaces: list[tuple[dict[str, Any], Any]] = []
     counts = {"norm": 0, "mlp": 0, "rotary": 0}
-    unknown: set[type[nn.Module]] = set()
+    # tried once a class, on its first module: a model's layers differ in their weights only
+    makers: dict[type[nn.Module], _Maker | None] = {}
+    rotary: dict[type[nn.Module], dict[str, Any] | None] = {}
     try:
         with torch.inference_mode():
             for module in model.modules():
                 kind = type(module)
                 # hooks and wrapped forwards belong to someone else
-                if kind in unknown or "forward" in vars(module):
+                if "forward" in vars(module):
                     continue
-                norm = _norm_forward(module) if kind.__name__.endswith("RMSNorm") else None
-                forward = norm or (_mlp_forward(module) if hasattr(module, "gate_proj") else None)
-                if forward is not None:
-                    module.forward = forward
-                    replaced.append(module)
-                    counts["norm" if norm else "mlp"] += 1
+                if kind.__name__.endswith("RMSNorm") or hasattr(module, "gate_proj"):
+                    is_norm = not hasattr(module, "gate_proj")
+                    if kind not in makers:
+                        makers[kind] = _norm_maker(module) if is_norm else _mlp_maker(module)
+                    maker = makers[kind]
+                    if maker is not None:
+                        module.forward = maker(module)
+                        replaced.append(module)
+                        counts["norm" if is_norm else "mlp"] += 1
                 elif kind.__name__.endswith("Attention"):
-                    namespace = _rotary_namespace(module)
-                    if namespace is None:
-                        unknown.add(kind)
-                        continue
-                    counts["rotary"] += 1
-                    if all(namespace is not known for known, _ in namespaces):
-                        namespaces.append((namespace, namespace["apply_rotary_pos_emb"]))
+                    if kind not in rotary:
+                        rotary[kind] = _rotary_namespace(module)
+                    namespace = rotary[kind]
+                    if namespace is not None:
+                        counts["rotary"] += 1
+                        if all(namespace is not known for known, _ in namespaces):
+                            namespaces.append((namespace, namespace["apply_rotary_pos_emb"]))
             for namespace, _ in namespaces:
                 namespace["apply_rotary_pos_emb"] = _rotate
         yield counts

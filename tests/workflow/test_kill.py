@@ -71,7 +71,8 @@ def test_a_killed_run_is_resumed_to_byte_equal_tables(finished: Checkout, copy: 
     # one endpoint is gone, and with it all that follows: its spectrum, its scores, the tables
     shutil.rmtree(results / "training" / "tiny-gemma" / "lora" / "harmful")
     kill_when(copy, "finetune", lambda: bool(list(results.glob("work/training/*/*/*/**/checkpoint-*"))))
-    kill_when(copy, "generate", lambda: bool(list(results.glob("work/generation/**/*.jsonl"))))
+    # a tiny generation is over before its first finished part can be seen; test_generation.py resumes from parts
+    kill_when(copy, "generate", lambda: True)
     kill_when(copy, "analyse", lambda: True)
     assert not (results / "tables" / "table1.csv").exists()
     kill_snakemake(copy, "analyse")

@@ -42,7 +42,8 @@ def test_results_copied_to_another_checkout_need_nothing(finished: Checkout, roo
     for name in ("results", "figures", "models"):
         shutil.copytree(finished.path / name, other.path / name, copy_function=shutil.copy2)
     assert other.would_run() == {}
-    shutil.copytree(finished.path / ".snakemake" / "metadata", other.path / ".snakemake" / "metadata")
+    source = finished.path / ".snakemake" / "metadata"
+    shutil.copytree(source, other.path / ".snakemake" / "metadata", dirs_exist_ok=True)
     assert other.would_run() == {}
 
 

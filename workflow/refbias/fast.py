@@ -19,7 +19,7 @@ from torch import Tensor, nn
 TOLERANCE = 2e-6
 """Largest relative difference at which a replacement counts as the same function."""
 
-_Maker = Callable[[nn.Module], Callable[[Tensor], Tensor]]
+_Maker = Callable[[Any], Callable[[Tensor], Tensor]]
 _TILE = 1 << 16  # elements of a tile a thread: 256 kB in float32, so that three fit a core's L2 cache
 _GELU_LINEAR = 2 * 0.7978845608028654  # 2 sqrt(2 / pi)
 _GELU_CUBIC = _GELU_LINEAR * 0.044715
@@ -69,7 +69,7 @@ def _random(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
 
 
-def _norm_forward(module: nn.Module, added: float) -> Callable[[Tensor], Tensor]:
+def _norm_forward(module: Any, added: float) -> Callable[[Tensor], Tensor]:
     weight, eps = module.weight, _eps(module)
 
     def forward(x: Tensor) -> Tensor:
@@ -79,11 +79,11 @@ def _norm_forward(module: nn.Module, added: float) -> Callable[[Tensor], Tensor]
     return forward
 
 
-def _eps(module: nn.Module) -> float:
+def _eps(module: nn.Module) -> Any:
     return getattr(module, "eps", getattr(module, "variance_epsilon", None))
 
 
-def _norm_maker(module: nn.Module) -> _Maker | None:
+def _norm_maker(module: Any) -> _Maker | None:
     """Return what makes the fused forward of an RMS norm (weight w, or 1 + w as in Gemma), else None."""
     weight = getattr(module, "weight", None)
     if (
@@ -109,7 +109,7 @@ def _is_gelu_tanh(activation: Callable[[Tensor], Tensor]) -> bool:
     return bool(torch.equal(found, nn.functional.gelu(x, approximate="tanh")))
 
 
-def _mlp_forward(module: nn.Module, tanh: bool) -> Callable[[Tensor], Tensor]:
+def _mlp_forward(module: Any, tanh: bool) -> Callable[[Tensor], Tensor]:
     gate, up, down, activation = module.gate_proj, module.up_proj, module.down_proj, module.act_fn
 
     def forward(x: Tensor) -> Tensor:
@@ -121,7 +121,7 @@ def _mlp_forward(module: nn.Module, tanh: bool) -> Callable[[Tensor], Tensor]:
     return forward
 
 
-def _mlp_maker(module: nn.Module) -> _Maker | None:
+def _mlp_maker(module: Any) -> _Maker | None:
     """Return what makes the fused forward of a gated MLP ``down(act(gate(x)) * up(x))``, else None."""
     parts = [getattr(module, name, None) for name in ("gate_proj", "up_proj", "down_proj")]
     if not all(isinstance(part, nn.Linear) for part in parts) or not hasattr(module, "act_fn"):

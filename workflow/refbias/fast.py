@@ -1,16 +1,18 @@
-"""The same numbers with fewer passes over memory: fused element-wise steps for CPU inference.
+"""The same numbers with fewer passes over memory and fewer products: fused steps for CPU inference.
 
 On a CPU a decoder spends up to half of a forward pass outside its matrix products: norms, rotary
 embedding and gating each read and write their activations several times. `fused_forward`
 replaces those steps, for the length of a block, in modules whose own output it reproduces: a
 replacement is tried on random numbers against the module's forward first and left out where
-they differ, so an unknown architecture keeps its own code. Only float32 on a CPU is touched.
+they differ, so an unknown architecture keeps its own code. Projections of the same input (query,
+key and value; gate and up) become one product, which threads share better than several narrow
+ones. Only float32 on a CPU is touched.
 """
 
 import contextlib
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -44,17 +46,16 @@ def _rotate(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int =
 
 
 def _gelu_tanh_gate(gate: Tensor, up: Tensor) -> Tensor:
-    """Return ``gelu_tanh(gate) * up``, written into `gate`; by tiles, so that the passes meet in cache."""
-    width = gate.shape[-1]
-    rows, other = gate.view(-1, width), up.view(-1, width)
+    """Return ``gelu_tanh(gate) * up`` (n, w), written into `gate`; by tiles, so that the passes meet in cache."""
+    width = gate.shape[1]
     height = max(1, _TILE * torch.get_num_threads() // width)
     linear = torch.tensor(-_GELU_LINEAR)
-    for start in range(0, len(rows), height):
-        x = rows[start : start + height]
+    for start in range(0, len(gate), height):
+        x = gate[start : start + height]
         # gelu_tanh(x) = x * sigmoid(2 sqrt(2/pi) (x + 0.044715 x^3)); exp may reach inf, x / inf is 0
         t = torch.addcmul(linear, x, x, value=-_GELU_CUBIC)
         t.mul_(x).exp_().add_(1.0)
-        x.div_(t).mul_(other[start : start + height])
+        x.div_(t).mul_(up[start : start + height])
     return gate
 
 
@@ -109,13 +110,75 @@ def _is_gelu_tanh(activation: Callable[[Tensor], Tensor]) -> bool:
     return bool(torch.equal(found, nn.functional.gelu(x, approximate="tanh")))
 
 
+def _joined(parts: Sequence[nn.Linear]) -> Tensor:
+    """Return the weights of `parts`, one below the other, as one matrix of which theirs are views.
+
+    What is written into a part's weight later is written into the matrix.
+    """
+    weights = [part.weight for part in parts]
+    rows = sum(len(weight) for weight in weights)
+    first = weights[0]
+    at = first.data_ptr()
+    for weight in weights:
+        if weight.data_ptr() != at or not weight.is_contiguous():
+            break
+        at += weight.nbytes
+    else:
+        if first.untyped_storage().data_ptr() + first.untyped_storage().nbytes() >= at:
+            return first.data.as_strided((rows, first.shape[1]), (first.shape[1], 1))
+    # a model that is trained later must not be left with inference tensors
+    with torch.inference_mode(False), torch.no_grad():
+        matrix = torch.cat([weight.data for weight in weights])
+        views = torch.split(matrix, [len(weight) for weight in weights])
+        for weight, view in zip(weights, views, strict=True):
+            weight.data = view
+    return matrix
+
+
+def _joinable(parts: Sequence[Any]) -> bool:
+    """Whether `parts` are plain linear layers without bias or hooks, with inputs of one width."""
+    return (
+        all(
+            type(part) is nn.Linear and part.bias is None and not part._forward_hooks and not part._forward_pre_hooks
+            for part in parts
+        )
+        and len({part.in_features for part in parts}) == 1
+    )
+
+
+def _join(parts: Sequence[Any]) -> None:
+    """Let the first of `parts` that sees an input compute the outputs of all, and the others pass theirs on."""
+    matrix = _joined(parts)
+    sizes = [part.out_features for part in parts]
+    seen: list[Tensor] = []
+    outputs: list[Tensor] = []
+
+    def make(number: int) -> Callable[[Tensor], Tensor]:
+        def forward(x: Tensor) -> Tensor:
+            if not seen or seen[0] is not x:
+                seen[:] = [x]
+                outputs[:] = torch.split(nn.functional.linear(x, matrix), sizes, dim=-1)
+            result = outputs[number]
+            if number == len(sizes) - 1:
+                seen.clear()
+                outputs.clear()
+            return result
+
+        return forward
+
+    for number, part in enumerate(parts):
+        part.forward = make(number)
+
+
 def _mlp_forward(module: Any, tanh: bool) -> Callable[[Tensor], Tensor]:
-    gate, up, down, activation = module.gate_proj, module.up_proj, module.down_proj, module.act_fn
+    down, activation, width = module.down_proj, module.act_fn, module.gate_proj.out_features
+    matrix = _joined((module.gate_proj, module.up_proj))
 
     def forward(x: Tensor) -> Tensor:
-        hidden, other = gate(x), up(x)
+        both = nn.functional.linear(x, matrix).view(-1, 2 * width)
+        hidden, other = both[:, :width], both[:, width:]
         hidden = _gelu_tanh_gate(hidden, other) if tanh else activation(hidden).mul_(other)
-        result: Tensor = down(hidden)
+        result: Tensor = down(hidden).view(*x.shape[:-1], -1)
         return result
 
     return forward
@@ -124,7 +187,7 @@ def _mlp_forward(module: Any, tanh: bool) -> Callable[[Tensor], Tensor]:
 def _mlp_maker(module: Any) -> _Maker | None:
     """Return what makes the fused forward of a gated MLP ``down(act(gate(x)) * up(x))``, else None."""
     parts = [getattr(module, name, None) for name in ("gate_proj", "up_proj", "down_proj")]
-    if not all(isinstance(part, nn.Linear) for part in parts) or not hasattr(module, "act_fn"):
+    if not all(map(_joinable, ([parts[0]], parts[:2], [parts[2]]))) or not hasattr(module, "act_fn"):
         return None
     tanh = _is_gelu_tanh(module.act_fn)
     x = _random(2, 3, module.gate_proj.in_features)
@@ -163,6 +226,7 @@ def fused_forward(model: nn.Module) -> Iterator[dict[str, int]]:
         float32 on a CPU.
     """
     parameter = next(model.parameters())
+    # the weights of the replaced modules must stay where they are inside the block, not what they are
     if parameter.dtype != torch.float32 or parameter.device.type != "cpu" or model.training:
         yield {}
         return
@@ -189,6 +253,10 @@ def fused_forward(model: nn.Module) -> Iterator[dict[str, int]]:
                         replaced.append(module)
                         counts["norm" if is_norm else "mlp"] += 1
                 elif kind.__name__.endswith("Attention"):
+                    parts: list[Any] = [getattr(module, name, None) for name in ("q_proj", "k_proj", "v_proj")]
+                    if _joinable(parts):
+                        _join(parts)
+                        replaced.extend(parts)
                     if kind not in rotary:
                         rotary[kind] = _rotary_namespace(module)
                     namespace = rotary[kind]

@@ -232,6 +232,25 @@ def test_fused_steps_follow_weights_replaced_in_place(tiny: dict[str, Path]) -> 
     torch.testing.assert_close(fused, plain, rtol=1e-5, atol=1e-5)
 
 
+def test_joined_projections_keep_the_weights_and_can_be_saved(tiny: dict[str, Path], tmp_path: Path) -> None:
+    model = load_base(tiny["llama"], dtype=torch.float32)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    with fast.fused_forward(model):
+        attention = model.layers[1].self_attn
+        together = attention.q_proj.weight.untyped_storage().data_ptr()
+        assert attention.k_proj.weight.untyped_storage().data_ptr() == together
+    with torch.inference_mode(), fast.fused_forward(model):
+        # joined once, not at every entry
+        assert model.layers[1].self_attn.q_proj.weight.untyped_storage().data_ptr() == together
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name])
+        assert not tensor.is_inference()
+    model.save_pretrained(tmp_path / "saved")
+    again = load_base(tiny["llama"], dtype=torch.float32)
+    saved = type(again).from_pretrained(tmp_path / "saved", dtype=torch.float32).state_dict()
+    assert all(torch.equal(saved[name], before[name]) for name in before)
+
+
 def test_modules_that_compute_something_else_keep_their_own_code() -> None:
     class OddRMSNorm(torch.nn.Module):
         def __init__(self) -> None:

@@ -68,8 +68,12 @@ def kill_snakemake(checkout: Checkout, stage: str) -> None:
 @pytest.mark.slow
 def test_a_killed_run_is_resumed_to_byte_equal_tables(finished: Checkout, copy: Checkout) -> None:
     results = copy.path / "results" / "tiny"
-    # one endpoint is gone, and with it all that follows: its spectrum, its scores, the tables
-    shutil.rmtree(results / "training" / "tiny-gemma" / "lora" / "harmful")
+    # one endpoint is gone, and with it all that follows; Snakemake does not miss what only lies between
+    follows = ["training/tiny-gemma/lora/harmful", "spectrum/tiny-gemma/lora", "embeddings/tiny-gemma/lora"]
+    follows += [f"generations/tiny-gemma/lora/{slug}" for slug in ("h050", "h100")]
+    for name in [*follows, "scores/tiny-gemma/lora", "shift", "tables"]:
+        shutil.rmtree(results / name)
+    (results / "report.html").unlink()
     kill_when(copy, "finetune", lambda: bool(list(results.glob("work/training/*/*/*/**/checkpoint-*"))))
     # a tiny generation is over before its first finished part can be seen; test_generation.py resumes from parts
     kill_when(copy, "generate", lambda: True)

@@ -15,31 +15,37 @@ from refbias.embed import Tokenised, batches, embed_sentences, tokenise
 BATCH = 32  # sentences a batch of the two baselines: the default of sentence-transformers
 
 
-def matrix_products(model: Any, tokens: Tokenised, settings: RepresentSettings, attention: bool) -> Callable[[], None]:
+def by_length(tokenizer: Any, texts: list[str]) -> list[list[str]]:
+    """Return the sentences of each number of tokens: the batches of a part are those of the whole."""
+    parts: dict[int, list[str]] = {}
+    for text, ids in zip(texts, tokenizer(texts)["input_ids"], strict=True):
+        parts.setdefault(len(ids), []).append(text)
+    return [parts[length] for length in sorted(parts)]
+
+
+def matrix_products(model: Any, attention: bool, budget: int) -> Callable[[Tokenised], None]:
     """Return a function that computes the model's matrix products, and nothing else, at the batches used.
 
     Parameters
     ----------
     model
         Decoder.
-    tokens, settings
-        Sentences and the token budget that batches them.
     attention
         Whether the two products inside attention (scores and mixing) count too.
+    budget
+        Tokens a batch holds at most.
     """
     weights = [module.weight for module in model.modules() if isinstance(module, torch.nn.Linear)]
     config = model.config
-    shapes = []
-    for members in batches([len(ids) for ids in tokens.ids], settings.token_budget):
-        shapes.append((len(members), len(tokens.ids[members[0]])))
-    most = max(rows * length for rows, length in shapes)
+    most = 2 * budget
     inputs = {width: torch.randn(most, width) for width in {weight.shape[1] for weight in weights}}
     heads, width = config.num_attention_heads, config.head_dim
     query = torch.randn(most * heads * width)
 
-    def run() -> None:
+    def run(tokens: Tokenised) -> None:
         with torch.inference_mode():
-            for rows, length in shapes:
+            for members in batches([len(ids) for ids in tokens.ids], budget):
+                rows, length = len(members), len(tokens.ids[members[0]])
                 for weight in weights:
                     torch.nn.functional.linear(inputs[weight.shape[1]][: rows * length], weight)
                 if attention:
@@ -88,64 +94,71 @@ def run(model: Any, tokenizer: Any, folder: Path, texts: list[str], budget: int 
         Turns.
     """
     settings = RepresentSettings() if budget is None else RepresentSettings(token_budget=budget)
-    tokens = tokenise(tokenizer, texts)
-    found: dict[str, np.ndarray] = {}
-
-    def ours() -> None:
-        found["refbias"] = embed_sentences(model, tokenizer, texts, settings)
-
-    def loop() -> None:
-        found["padded"] = padded_loop(model, tokenizer, texts)
-
-    contestants: dict[str, Callable[[], object]] = {
-        "refbias": ours,
-        "products": matrix_products(model, tokens, settings, attention=False),
-        "products and attention": matrix_products(model, tokens, settings, attention=True),
-        "padded": loop,
-    }
-    has_other = importlib.util.find_spec("sentence_transformers") is not None
-    if has_other:
-        other = sentence_transformer(folder, torch.get_num_threads())
-
-        def theirs() -> None:
-            found["other"] = other.encode(texts, batch_size=BATCH, show_progress_bar=False)
-
-        contestants["other"] = theirs
-    timing = take_turns(contestants, repeats)
-    weights = sum(module.weight.numel() for module in model.modules() if isinstance(module, torch.nn.Linear))
-    rate = 2 * weights * tokens.n_tokens / timing.median("products") / 1e9
-    per_second = {name: tokens.n_tokens / timing.median(name) for name in contestants}
-    scale = np.abs(found["refbias"]).max()
-    note = f"{len(texts)} sentences, {tokens.n_tokens} tokens, budget {settings.token_budget}, {rate:.0f} GFLOP/s"
-    results = [
-        Result(
-            "embedding: share of the rate of the model's linear layers",
-            per_second["refbias"],
-            per_second["products"],
-            "tokens/s",
-            timing.ratio("products", "refbias"),
-            ">= 0.85",
-            note,
-        ),
-        Result(
-            "embedding: share of the rate of all matrix products, attention's too",
-            per_second["refbias"],
-            per_second["products and attention"],
-            "tokens/s",
-            timing.ratio("products and attention", "refbias"),
-            "",
-            "",
-        ),
+    return [
+        *_against_products(model, tokenizer, texts, settings, repeats),
+        *_against_others(model, tokenizer, folder, texts, settings, repeats),
     ]
-    rows = [("padded", "padded unsorted loop with all hidden states"), ("other", "sentence-transformers")]
-    for name, label in rows:
-        if name in timing.seconds:
-            gap = f"largest difference {np.abs(found[name] - found['refbias']).max() / scale:.1e} of the largest value"
-            speed = timing.ratio(name, "refbias")
-            results.append(
-                Result(f"embedding: {label}", per_second["refbias"], per_second[name], "tokens/s", speed, "> 1", gap)
-            )
-        else:
+
+
+def _against_products(
+    model: Any, tokenizer: Any, texts: list[str], settings: RepresentSettings, repeats: int
+) -> list[Result]:
+    parts = by_length(tokenizer, texts)
+    tokens = {id(part): tokenise(tokenizer, part) for part in parts}
+    total = sum(part.n_tokens for part in tokens.values())
+    bare = matrix_products(model, False, settings.token_budget)
+    full = matrix_products(model, True, settings.token_budget)
+    seconds = take_turns(
+        {
+            "refbias": lambda part: embed_sentences(model, tokenizer, part, settings),
+            "linear": lambda part: bare(tokens[id(part)]),
+            "all": lambda part: full(tokens[id(part)]),
+        },
+        parts,
+        repeats,
+    )
+    weights = sum(module.weight.numel() for module in model.modules() if isinstance(module, torch.nn.Linear))
+    rate = 2 * weights * total / seconds["linear"] / 1e9
+    note = f"{len(texts)} sentences, {total} tokens, budget {settings.token_budget}, {rate:.0f} GFLOP/s"
+    ours = total / seconds["refbias"]
+    return [
+        Result(
+            f"embedding: {label}", ours, total / seconds[name], "tokens/s", seconds[name] / seconds["refbias"], *rest
+        )
+        for name, label, *rest in (
+            ("linear", "share of the rate of the model's linear layers", ">= 0.85", note),
+            ("all", "share of the rate of all matrix products, attention's too", "", ""),
+        )
+    ]
+
+
+def _against_others(
+    model: Any, tokenizer: Any, folder: Path, texts: list[str], settings: RepresentSettings, repeats: int
+) -> list[Result]:
+    found: dict[str, np.ndarray] = {}
+    labels = {"padded": "padded unsorted loop with all hidden states", "other": "sentence-transformers"}
+    contestants: dict[str, Callable[[list[str]], np.ndarray]] = {
+        "refbias": lambda texts: embed_sentences(model, tokenizer, texts, settings),
+        "padded": lambda texts: padded_loop(model, tokenizer, texts),
+    }
+    if importlib.util.find_spec("sentence_transformers") is not None:
+        other = sentence_transformer(folder, torch.get_num_threads())
+        contestants["other"] = lambda texts: other.encode(texts, batch_size=BATCH, show_progress_bar=False)
+
+    def kept(name: str) -> Callable[[list[str]], object]:
+        return lambda texts: found.update({name: contestants[name](texts)})
+
+    seconds = take_turns({name: kept(name) for name in contestants}, [texts], max(1, repeats // 2))
+    total = tokenise(tokenizer, texts).n_tokens
+    results = []
+    for name, label in labels.items():
+        measure = f"embedding: {label}"
+        if name not in seconds:
             note = "skipped: not installed (pip install sentence-transformers, or make bench)"
-            results.append(Result(f"embedding: {label}", None, None, "tokens/s", None, "> 1", note))
+            results.append(Result(measure, None, None, "tokens/s", None, "> 1", note))
+            continue
+        gap = np.abs(found[name] - found["refbias"]).max() / np.abs(found["refbias"]).max()
+        rates = total / seconds["refbias"], total / seconds[name]
+        note = f"largest difference {gap:.1e} of the largest value"
+        results.append(Result(measure, *rates, "tokens/s", rates[0] / rates[1], "> 1", note))
     return results

@@ -1,5 +1,6 @@
 """New tokens a second against plain ``model.generate`` on the same prompts and number of samples."""
 
+import statistics
 from typing import Any
 
 import torch
@@ -55,16 +56,17 @@ def run(model: Any, tokenizer: Any, repeats: int) -> list[Result]:
     requests = [Request(p.id, p.unit, tuple(prompt_ids(tokenizer, p.messages, "auto"))) for p in prompts]
     counts: dict[str, list[int]] = {"refbias": [], "plain": []}
 
-    def ours() -> None:
+    def ours(_: None) -> None:
         outputs = generate(model, tokenizer, requests, SAMPLING, 17, benchmark="bench", batch_size=PROMPTS * 4)
         counts["refbias"].append(sum(output.n_tokens for output in outputs))
 
-    def plain() -> None:
+    def plain(_: None) -> None:
         counts["plain"].append(plain_generate(model, tokenizer, requests))
 
     torch.manual_seed(17)
-    timing = take_turns({"refbias": ours, "plain": plain}, repeats)
-    rates = {name: counts[name][-1] / timing.median(name) for name in counts}
+    seconds = take_turns({"refbias": ours, "plain": plain}, [None], repeats)
+    # sampled lengths differ from turn to turn
+    rates = {name: statistics.median(counts[name][1:]) / seconds[name] for name in counts}
     note = f"{len(requests)} prompts x {SAMPLING.samples} samples, {SAMPLING.max_new_tokens} new tokens at most, fp32"
     return [
         Result(

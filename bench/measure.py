@@ -1,38 +1,45 @@
-"""Timing that survives a busy machine: contestants take turns, ratios are taken within a turn."""
+"""Timing that survives a busy machine: contestants take turns, piece by piece of the work.
+
+A virtual machine's speed drifts by a tenth within seconds. So the work is cut into pieces of about
+a second, contestants take turns at each piece, and a contestant's time is the sum over pieces of
+its median over turns.
+"""
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+PieceT = TypeVar("PieceT")
 
 
-@dataclass(frozen=True)
-class Timing:
-    """Seconds of every contestant in every turn."""
+def take_turns(
+    contestants: Mapping[str, Callable[[PieceT], object]], pieces: Sequence[PieceT], repeats: int
+) -> dict[str, float]:
+    """Return each contestant's seconds for all pieces.
 
-    seconds: Mapping[str, tuple[float, ...]]
-
-    def median(self, name: str) -> float:
-        """Return a contestant's median seconds."""
-        return statistics.median(self.seconds[name])
-
-    def ratio(self, slow: str, fast: str) -> float:
-        """Return how many times longer `slow` took than `fast`: the median over turns."""
-        return statistics.median(a / b for a, b in zip(self.seconds[slow], self.seconds[fast], strict=True))
-
-
-def take_turns(contestants: Mapping[str, Callable[[], object]], repeats: int) -> Timing:
-    """Run every contestant once unmeasured, then `repeats` turns of all, every other turn in reverse."""
+    Parameters
+    ----------
+    contestants
+        Name -> function of a piece. Each runs once unmeasured.
+    pieces
+        Parts of the work.
+    repeats
+        Turns.
+    """
+    seconds: dict[str, list[list[float]]] = {name: [[] for _ in pieces] for name in contestants}
     for run in contestants.values():
-        run()
-    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+        run(pieces[0])
     for turn in range(repeats):
-        order = list(contestants)
-        for name in order if turn % 2 == 0 else reversed(order):
-            start = time.perf_counter()
-            contestants[name]()
-            seconds[name].append(time.perf_counter() - start)
-    return Timing({name: tuple(values) for name, values in seconds.items()})
+        # every other turn in reverse: nobody always follows the same one
+        order = list(contestants) if turn % 2 == 0 else list(reversed(contestants))
+        for number, piece in enumerate(pieces):
+            for name in order:
+                start = time.perf_counter()
+                contestants[name](piece)
+                seconds[name][number].append(time.perf_counter() - start)
+    return {name: sum(map(statistics.median, pieces)) for name, pieces in seconds.items()}
 
 
 @dataclass(frozen=True)

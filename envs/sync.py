@@ -17,7 +17,7 @@ from refbias.config.docs import markdown
 from refbias.config.root import Config
 
 ROOT = Path(__file__).resolve().parent.parent
-TABLE = re.compile(r"(<!-- keys -->\n).*(\n<!-- /keys -->)", re.DOTALL)
+TABLE = re.compile(r"(?<=<!-- keys -->\n).*?(?=<!-- /keys -->)", re.DOTALL)
 
 
 def pins() -> list[str]:
@@ -39,7 +39,9 @@ def conda() -> str:
 def generated() -> dict[Path, str]:
     """Return path -> text of every generated file."""
     readme = ROOT / "config" / "README.md"
-    table = TABLE.sub(lambda match: f"{match[1]}{markdown()}{match[2]}", readme.read_text(encoding="utf-8"))
+    table, found = TABLE.subn(lambda _: f"{markdown()}\n", readme.read_text(encoding="utf-8"))
+    if found != 1:
+        sys.exit(f"{readme}: expected one block between <!-- keys --> and <!-- /keys -->, found {found}")
     schema = json.dumps(Config.model_json_schema(), indent=1, sort_keys=True) + "\n"
     return {ROOT / "envs" / "core.yaml": conda(), ROOT / "config" / "schema.json": schema, readme: table}
 

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -152,3 +153,20 @@ def test_broken_yaml_names_file_and_line(tmp_path: Path) -> None:
     path.write_text("just text")
     with pytest.raises(UserError, match="must hold a mapping"):
         root.from_yaml(path)
+
+
+def test_the_key_table_names_every_key(root: Path) -> None:
+    readme = (root / "config" / "README.md").read_text(encoding="utf-8")
+
+    def leaves(schema: dict[str, Any], node: dict[str, Any]) -> set[str]:
+        """Last parts of all keys, read from the JSON schema."""
+        found: set[str] = set()
+        for name, child in node.get("properties", {}).items():
+            found.add(name)
+            text = json.dumps(child)
+            for reference in set(re.findall(r'"#/\$defs/(\w+)"', text)):
+                found |= leaves(schema, schema["$defs"][reference])
+        return found
+
+    schema = json.loads((root / "config" / "schema.json").read_text(encoding="utf-8"))
+    assert {name for name in leaves(schema, schema) if not re.search(rf"`(\S*\.)?{re.escape(name)}`", readme)} == set()

@@ -30,8 +30,26 @@ BENCHMARKS = list(CONFIG.benchmarks.enabled())
 SPLITS = ["unharmful", "harmful"]
 SOURCES = ["reference", *REGIMES]
 ENVIRONMENT = "../../envs/core.yaml"
-# torch takes every core that Snakemake was given (--cores)
-TORCH_THREADS = 64
+# more than any machine has: the job takes every core that Snakemake was given (--cores)
+ALL_CORES = 64
+
+
+def torch_threads(device):
+    """Threads of a job that passes sentences through a model.
+
+    On a CPU two jobs side by side, each with half of the cores, are done sooner than one after the
+    other with all: while one imports, loads or samples, the other multiplies matrices.
+    """
+    try:
+        return max(1, workflow.cores // 2) if device == "cpu" else ALL_CORES
+    except WorkflowError:
+        # a cluster's executor counts jobs, not cores
+        return ALL_CORES
+
+
+def gpus(device):
+    """GPUs that a job asks for."""
+    return 0 if device == "cpu" else 1
 
 
 wildcard_constraints:

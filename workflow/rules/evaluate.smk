@@ -17,9 +17,9 @@ rule generate:
         f"{RESULTS}/benchmarks/generate/{{model}}/{{source}}/{{checkpoint}}.tsv"
     conda:
         ENVIRONMENT
-    threads: TORCH_THREADS
+    threads: torch_threads(CONFIG.compute.device)
     resources:
-        gpu=1,
+        gpu=gpus(CONFIG.compute.device),
         mem_mb=8000,
         runtime=240,
     params:

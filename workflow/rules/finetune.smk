@@ -11,11 +11,13 @@ rule finetune:
         f"{RESULTS}/logs/finetune/{{model}}/{{regime}}/{{split}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/finetune/{{model}}/{{regime}}/{{split}}.tsv"
+    # before everything that can wait; a full training's memory is that of three other jobs
+    priority: 1
     conda:
         ENVIRONMENT
-    threads: TORCH_THREADS
+    threads: lambda w: (torch_threads(regime_device(w.regime)) if w.regime == "lora" else ALL_CORES)
     resources:
-        gpu=1,
+        gpu=lambda w: gpus(regime_device(w.regime)),
         mem_mb=12000,
         runtime=720,
     params:

@@ -55,6 +55,11 @@ def checkpoint_files(model, regime, checkpoint):
     )
 
 
+def regime_device(regime):
+    """Device that a regime trains on."""
+    return getattr(CONFIG.regimes, regime).device
+
+
 def split_file(split):
     return getattr(CONFIG.splits, split).file
 

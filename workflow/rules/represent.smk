@@ -13,9 +13,9 @@ rule represent:
         f"{RESULTS}/benchmarks/represent/{{model}}/{{source}}.tsv"
     conda:
         ENVIRONMENT
-    threads: TORCH_THREADS
+    threads: torch_threads(CONFIG.compute.device)
     resources:
-        gpu=1,
+        gpu=gpus(CONFIG.compute.device),
         mem_mb=8000,
         runtime=60,
     params:
@@ -51,7 +51,7 @@ rule shift:
         f"{RESULTS}/benchmarks/shift.tsv"
     conda:
         ENVIRONMENT
-    threads: TORCH_THREADS
+    threads: ALL_CORES
     resources:
         mem_mb=4000,
         runtime=30,

@@ -18,7 +18,7 @@ rule merge_full:
         f"{RESULTS}/benchmarks/merge/{{model}}/full/{{checkpoint}}.tsv"
     conda:
         ENVIRONMENT
-    threads: TORCH_THREADS
+    threads: torch_threads("cpu")
     resources:
         mem_mb=8000,
         runtime=60,
@@ -48,7 +48,7 @@ rule merge_lora:
         f"{RESULTS}/benchmarks/merge/{{model}}/lora.tsv"
     conda:
         ENVIRONMENT
-    threads: TORCH_THREADS
+    threads: torch_threads("cpu")
     resources:
         mem_mb=8000,
         runtime=30,

@@ -134,6 +134,32 @@ def _loop_cosine(a: np.ndarray, b: np.ndarray) -> float:
     return dot / math.sqrt(math.fsum(p * p for p in a) * math.fsum(q * q for q in b))
 
 
+@PROFILE
+@given(SEEDS, st.integers(2, 8), st.floats(1e-3, 1e3))
+def test_order_and_a_common_scale_of_the_sentences_change_no_procrustes_shift(seed: int, d: int, factor: float):
+    generator = np.random.default_rng(seed)
+    models = [_model(generator, d, 6 * d), _model(generator, d, 6 * d)]
+    before = METHODS["procrustes_seat"](*models)
+    order = generator.permutation(6 * d)
+    for found in (
+        [Embeddings(x.targets, x.positive, x.negative, np.asarray(x.anchors)[order]) for x in models],
+        [models[0], _moved(models[1], lambda rows: factor * rows)],
+    ):
+        for group, result in METHODS["procrustes_seat"](*found).items():
+            assert result.delta_b == pytest.approx(before[group].delta_b, abs=1e-6)
+
+
+@pytest.mark.parametrize(("d", "m"), [(300, 180), (96, 250)])
+def test_equal_models_have_no_shift_to_the_last_bit_at_sizes_of_use(d: int, m: int):
+    generator = np.random.default_rng(1)
+    model = _moved(_model(generator, d, m, offset=4.0), lambda rows: rows.astype(np.float32))
+    again = _moved(model, lambda rows: rows.copy())
+    assert not orthogonal_map(model.anchors, again.anchors).change.any()
+    for fit in ("anchors", "all"):
+        for name, method in chosen_methods(METHODS, procrustes_fit=fit).items():
+            assert {result.delta_b for result in method(model, again).values()} == {0.0}, name
+
+
 def test_planted_move_relative_to_the_anchors_shows_whatever_the_turn():
     """Targets pushed towards the negative attributes in a turned copy: Procrustes sees the push, not the turn."""
     generator = np.random.default_rng(2)

@@ -122,8 +122,8 @@ def _redrawn(left: FloatArray, right: FloatArray, draws: IntArray) -> FloatArray
 def cka_shift(reference: Embeddings, audited: Embeddings, *, kernel: Kernel = "linear") -> dict[str, ShiftResult]:
     """Drift 1 - CKA of every target group between the reference and the audited model.
 
-    Resampling sentences repeats some of them, and fewer distinct sentences align more easily: the interval leans
-    towards smaller drift, the more so the fewer sentences a group has.
+    Fewer sentences align more easily, so drift is comparable at one number of sentences only. Resampling repeats some
+    of them, which makes the distinct ones fewer: the interval leans towards smaller drift.
 
     Parameters
     ----------

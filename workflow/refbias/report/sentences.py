@@ -178,18 +178,15 @@ def limits(settings: ReportStage, methods: Sequence[str] = ()) -> list[str]:
         "moved with everything else.",
         "dB of RR is a distance in as many dimensions as there are anchors: values at other numbers of anchors, of "
         "other methods or on other sentence sets are not comparable.",
-        *(
-            [
-                "CKA drift has no direction. Its |r| and its AUC (the larger of AUC and 1 \u2212 AUC) cannot fall "
-                "below 0 and 0.5, so they lean upwards where there is no relation: read their intervals. Its own interval "
-                "leans towards smaller drift, because a resample of sentences repeats some."
-            ]
-            if any(map(is_undirected, methods))
-            else []
-        ),
         "MAE in-sample is the error on the pairs that the line was fitted to; out-of-bag is the honest one. Neither "
         "predicts another model.",
         "A correlation over checkpoints of one model says whether dB and behaviour moved together along this spectrum, "
         "not that one causes the other, and nothing about a group's treatment in the world.",
     ]
+    if any(map(is_undirected, methods)):
+        found.append(
+            "CKA drift has no direction. Its |r| and its AUC (the larger of AUC and 1 \u2212 AUC) cannot fall below 0 "
+            "and 0.5, so they lean upwards where there is no relation: read their intervals. It depends on the number of "
+            "sentences, and its own interval leans towards smaller drift, because a resample repeats some of them."
+        )
     return found

@@ -186,7 +186,7 @@ def limits(settings: ReportStage, methods: Sequence[str] = ()) -> list[str]:
     if any(map(is_undirected, methods)):
         found.append(
             "CKA drift has no direction. Its |r| and its AUC (the larger of AUC and 1 \u2212 AUC) cannot fall below 0 "
-            "and 0.5, so they lean upwards where there is no relation: read their intervals. It depends on the number of "
-            "sentences, and its own interval leans towards smaller drift, because a resample repeats some of them."
+            "and 0.5, so they lean upwards where there is no relation: read their intervals. It depends on the number "
+            "of sentences, and its own interval leans towards smaller drift, because a resample repeats some of them."
         )
     return found

@@ -52,6 +52,11 @@ def gpus(device):
     return 0 if device == "cpu" else 1
 
 
+if CONFIG.container:
+
+    container: CONFIG.container
+
+
 wildcard_constraints:
     model="|".join(map(re.escape, MODELS)),
     regime="full|lora",

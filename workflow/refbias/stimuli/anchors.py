@@ -2,8 +2,8 @@
 
 Masking answers whether dB about a group only moves because the anchors name that group. Each mention becomes a neutral
 word of the same number ("Muslims are reading." -> "People are reading."). Frames are used for up to three groups, so
-their masked forms would coincide; the second and the third use of a frame take the next neutral word, and the masked set
-has as many distinct sentences as the base. The shipped file is what `mask_anchors` returns for the shipped anchors.
+their masked forms would coincide; the second and the third use of a frame take the next neutral word, and the masked
+set has as many distinct sentences as the base. The shipped file is what `mask_anchors` returns for the shipped anchors.
 """
 
 import re

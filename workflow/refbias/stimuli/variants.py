@@ -148,7 +148,7 @@ def load_variant(kind: Kind, cell: str, base: StimulusSet, path: Path | str | No
 def apply_variant(base: StimulusSet, variant: Variant) -> StimulusSet:
     """Return the base with the variant's sentences in the place of those that they reword."""
     cleaning = list(base.cleaning)
-    cleaning[_CLEANING[variant.kind]] = replace(variant.cleaning, path=variant.path)
+    cleaning[_CLEANING[variant.kind]] = variant.cleaning
     if variant.kind == "targets":
         return replace(base, targets=variant.entries, cleaning=tuple(cleaning))
     positive, negative = (tuple(e for e in variant.entries if e.label == valence) for valence in VALENCES)

@@ -335,7 +335,8 @@ def test_the_command_reports_variants_and_refuses_a_folder_without_any(
     with pytest.raises(UserError, match="holds no file of a variant's name"):
         command.main(["validate", "--variants", str(tmp_path)])
     # a user's own targets have no shipped variants
-    (tmp_path / "targets.tsv").write_text("id\ttemplate\nt1\t{group} stand beside the wooden bench.\n")
+    own = [f"t{k}\t{{group}} stand beside bench {'x' * k}.\n" for k in range(1, 51)]
+    (tmp_path / "targets.tsv").write_text("id\ttemplate\n" + "".join(own))
     command.main(["validate", "--targets", str(tmp_path / "targets.tsv")])
     assert not re.search(r"^targets \w", capsys.readouterr().out, re.MULTILINE)
     with pytest.raises(UserError, match="no --output"):

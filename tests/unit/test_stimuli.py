@@ -399,7 +399,7 @@ def test_arbitrary_bytes_raise_nothing_but_a_user_error(
 
 
 def test_the_shipped_files_are_plain_utf8_with_lf() -> None:
-    for path in sorted(data_path("stimuli").iterdir()):
+    for path in sorted(path for path in data_path("stimuli").rglob("*") if path.is_file()):
         raw = path.read_bytes()
         raw.decode("utf-8")
         assert b"\r" not in raw, path

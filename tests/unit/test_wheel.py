@@ -24,7 +24,8 @@ def test_an_installed_wheel_finds_its_sentences_from_any_folder(root: Path, tmp_
     command = [sys.executable, "-P", "-m", "refbias", "stimuli", "validate", "--strict"]
     done = subprocess.run(command, cwd=elsewhere, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "anchors: 1000" in done.stdout
+    for line in ("anchors: 1000", "attributes syn_v3: 200", "targets passive: 50", "word anchors: 1000"):
+        assert line in done.stdout.splitlines(), done.stdout
     code = "import refbias; from refbias import resources; print(refbias.__file__); resources.report_path('report.rst')"
     where = subprocess.run(
         [sys.executable, "-P", "-c", code], cwd=elsewhere, env=environment, capture_output=True, text=True, check=True

@@ -4,6 +4,7 @@ All sets ship as tab-separated files and can be replaced by a user's own; both g
 sentence has an id, so that a result can be traced to the line that it came from.
 """
 
+from refbias.stimuli.anchors import check_anchors, load_masked_anchors, load_word_anchors, mask_anchors
 from refbias.stimuli.groups import Group, Mentions, fill, group_topics, load_groups, toxigen_groups
 from refbias.stimuli.quality import Finding, check_quality
 from refbias.stimuli.sentences import (
@@ -16,8 +17,10 @@ from refbias.stimuli.sentences import (
     validate_stimuli,
 )
 from refbias.stimuli.table import Cleaning, Row, Table, read_table
+from refbias.stimuli.variants import CELLS, Variant, apply_variant, check_variant, load_variant
 
 __all__ = [
+    "CELLS",
     "Cleaning",
     "Entry",
     "Finding",
@@ -27,11 +30,19 @@ __all__ = [
     "Sentence",
     "StimulusSet",
     "Table",
+    "Variant",
+    "apply_variant",
+    "check_anchors",
     "check_quality",
+    "check_variant",
     "fill",
     "group_topics",
     "load_groups",
+    "load_masked_anchors",
     "load_stimuli",
+    "load_variant",
+    "load_word_anchors",
+    "mask_anchors",
     "read_stimuli",
     "read_table",
     "sentence_key",

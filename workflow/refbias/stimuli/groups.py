@@ -4,7 +4,7 @@ The 24 shipped groups are DecodingTrust's, in its order; nine of them answer to 
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -173,3 +173,11 @@ class Mentions:
     def find(self, text: str) -> list[tuple[str, str]]:
         """Return (group id, wording as matched, case-folded) for each mention, in order."""
         return [(self._owner[found[0]], found[0]) for found in self._pattern.finditer(text.casefold())]
+
+    def replace(self, text: str, new: Callable[[str, bool], str]) -> str:
+        """Return `text` with each mention replaced by ``new(wording as written, whether it opens a sentence)``."""
+
+        def substitute(found: re.Match[str]) -> str:
+            return new(found[0], bool(_OPENS_SENTENCE.search(text[: found.start()])))
+
+        return re.sub(self._pattern.pattern, substitute, text, flags=re.IGNORECASE)

@@ -93,6 +93,12 @@ def _group_free(entries: Iterable[Entry], mentions: Mentions) -> Iterator[Findin
             yield _at(entry, "group", f"{found[0][1]!r} names the group {found[0][0]} in {entry.text!r}")
 
 
+def anchor_findings(entries: Iterable[Entry], mentions: Mentions) -> list[Finding]:
+    """Return the valenced words and the group terms in group-free anchors, which should hold neither."""
+    entries = tuple(entries)
+    return [*_valenced(entries, load_valenced_words()), *_group_free(entries, mentions)]
+
+
 def _anchor_findings(stimuli: StimulusSet, mentions: Mentions) -> Iterator[Finding]:
     templates = {sentence_key(entry.text): entry for entry in stimuli.targets}
     for entry in stimuli.anchors:

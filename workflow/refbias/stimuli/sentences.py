@@ -73,7 +73,8 @@ def sentence_key(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
-def _template(row: Row) -> None:
+def check_template(row: Row) -> None:
+    """Raise unless the row's template holds the slot once and no other braces."""
     text = row["template"]
     if text.count(SLOT) != 1 or re.search(r"[{}]", text.replace(SLOT, "")):
         raise UserError(
@@ -81,13 +82,15 @@ def _template(row: Row) -> None:
         )
 
 
-def _no_slot(row: Row) -> None:
+def check_no_slot(row: Row) -> None:
+    """Raise if the row's text holds a slot."""
     if SLOT in row["text"]:
         raise UserError(f"{row.where}: {SLOT} belongs in the target templates: write the sentence out or move the line")
 
 
-def _attribute(row: Row) -> None:
-    _no_slot(row)
+def check_attribute(row: Row) -> None:
+    """Raise unless the row is a sentence with a known valence."""
+    check_no_slot(row)
     if row["valence"] not in VALENCES:
         hint = nearest(row["valence"], VALENCES)
         raise UserError(f"{row.where}: valence {shown(row['valence'])}{hint}: write 'positive' or 'negative'")
@@ -97,7 +100,7 @@ def _anchor(known: Iterable[str]) -> Callable[[Row], None]:
     allowed = [*known, CONTROL]
 
     def check(row: Row) -> None:
-        _no_slot(row)
+        check_no_slot(row)
         if row["group"] not in allowed:
             raise UserError(
                 f"{row.where}: unknown group id {shown(row['group'])}{nearest(row['group'], allowed)}: "
@@ -107,7 +110,8 @@ def _anchor(known: Iterable[str]) -> Callable[[Row], None]:
     return check
 
 
-def _entries(table: Table, check: Callable[[Row], None], text: str = "text", label: str = "") -> tuple[Entry, ...]:
+def entries_of(table: Table, check: Callable[[Row], None], text: str = "text", label: str = "") -> tuple[Entry, ...]:
+    """Return the rows of a table as entries; `text` and `label` name their columns, `check` may refuse a row."""
     for row in table.rows:
         if not _ID.fullmatch(row["id"]):
             raise UserError(
@@ -117,7 +121,7 @@ def _entries(table: Table, check: Callable[[Row], None], text: str = "text", lab
     return tuple(Entry(row["id"], row[text], row[label] if label else "", row.path, row.line) for row in table.rows)
 
 
-def _refuse_repeats(groups: Iterable[Group], templates: Iterable[Entry], others: Iterable[Entry]) -> None:
+def refuse_repeats(groups: Iterable[Group], templates: Iterable[Entry], others: Iterable[Entry]) -> None:
     """Refuse an id or a sentence that stands twice, in one file or in two; templates are compared filled."""
     ids: dict[str, Entry] = {}
     texts: dict[str, Entry] = {}
@@ -163,11 +167,11 @@ def read_stimuli(settings: "StimuliSettings") -> StimulusSet:
     # the shipped anchors stay usable beside a user's own groups: their group column only keeps the books
     known = [*groups, *load_groups()] if settings.anchors_file is None else groups
     anchor_check = _anchor(group.id for group in known)
-    target_entries = _entries(targets, _template, text="template")
-    control_entries = _entries(control, _no_slot)
-    attribute_entries = _entries(attributes, _attribute, label="valence")
-    anchor_entries = _entries(anchors, anchor_check, label="group")
-    _refuse_repeats(groups, target_entries, [*control_entries, *attribute_entries, *anchor_entries])
+    target_entries = entries_of(targets, check_template, text="template")
+    control_entries = entries_of(control, check_no_slot)
+    attribute_entries = entries_of(attributes, check_attribute, label="valence")
+    anchor_entries = entries_of(anchors, anchor_check, label="group")
+    refuse_repeats(groups, target_entries, [*control_entries, *attribute_entries, *anchor_entries])
     positive, negative = (tuple(e for e in attribute_entries if e.label == valence) for valence in VALENCES)
     cleaning = (groups_cleaning, *(part.cleaning for part in (targets, control, attributes, anchors)))
     return StimulusSet(tuple(groups), target_entries, control_entries, positive, negative, anchor_entries, cleaning)

@@ -15,7 +15,7 @@ rule finetune:
         ENVIRONMENT
     threads: TORCH_THREADS
     resources:
-        gpu=1,
+        gpu=lambda w: training_gpus(w.regime),
         mem_mb=12000,
         runtime=720,
     params:

@@ -55,6 +55,11 @@ def checkpoint_files(model, regime, checkpoint):
     )
 
 
+def training_gpus(regime):
+    """GPUs of one fine-tuning: one, or as many as a memory plan shares."""
+    return CONFIG.regimes.full.processes if regime == "full" else 1
+
+
 def split_file(split):
     return getattr(CONFIG.splits, split).file
 

@@ -60,6 +60,11 @@ def training_gpus(regime):
     return CONFIG.regimes.full.processes if regime == "full" else 1
 
 
+def training_seeds_table():
+    """The table of the repeated fine-tunings, where there are any."""
+    return [f"{RESULTS}/ablations/training_seeds.csv"] if CONFIG.training_seeds else []
+
+
 def split_file(split):
     return getattr(CONFIG.splits, split).file
 

@@ -11,8 +11,9 @@ import torch
 from refbias.artifacts import read_json
 from refbias.config.finetune import FinetuneStage
 from refbias.errors import UserError
-from refbias.finetune import worker
 from refbias.finetune.plans import Plan, check_library
+
+FACTS, MISTAKE = "facts.json", "mistake.txt"
 
 
 def launch(
@@ -53,13 +54,16 @@ def launch(
     UserError
         What a process reports, or that there are fewer GPUs than processes.
     """
+    # imported here alone: torchrun starts it as a program of its own
+    from refbias.finetune import worker
+
     check_library(plan)
     if device == "cuda" and torch.cuda.device_count() < plan.processes:
         visible = torch.cuda.device_count()
         raise UserError(f"key 'processes': {plan.processes} GPUs are asked for, {visible} are visible: lower it")
     answers = work_dir.parent / "answers"
     answers.mkdir(parents=True, exist_ok=True)
-    for name in (worker.FACTS, worker.MISTAKE):
+    for name in (FACTS, MISTAKE):
         (answers / name).unlink(missing_ok=True)
     options = {
         "settings": settings.model_dump_json(),
@@ -71,19 +75,19 @@ def launch(
     }
     command = [sys.executable, "-m", *plan.launcher(), "-m", worker.__name__]
     command += [part for name, value in options.items() for part in (f"--{name}", str(value))]
-    code = _run(command, _environment(plan, device), answers / worker.MISTAKE, lock)
-    if (answers / worker.MISTAKE).is_file():
-        raise UserError((answers / worker.MISTAKE).read_text(encoding="utf-8"))
-    if code or not (answers / worker.FACTS).is_file():
+    code = _run(command, _environment(plan, device), answers / MISTAKE, lock)
+    if (answers / MISTAKE).is_file():
+        raise UserError((answers / MISTAKE).read_text(encoding="utf-8"))
+    if code or not (answers / FACTS).is_file():
         raise RuntimeError(f"a process of memory plan {plan.name!r} failed, its traceback is above (exit code {code})")
-    facts: dict[str, Any] = read_json(answers / worker.FACTS)
+    facts: dict[str, Any] = read_json(answers / FACTS)
     return facts
 
 
 def _environment(plan: Plan, device: str) -> dict[str, str]:
     environment = dict(os.environ)
     # the package as this process found it, installed or not
-    source = str(Path(worker.__file__).resolve().parents[2])
+    source = str(Path(__file__).resolve().parents[2])
     environment["PYTHONPATH"] = os.pathsep.join([source, *environment.get("PYTHONPATH", "").split(os.pathsep)])
     if device == "cpu":
         environment["OMP_NUM_THREADS"] = str(max(1, torch.get_num_threads() // plan.processes))

@@ -14,10 +14,9 @@ from refbias.artifacts import write_json, write_text
 from refbias.config.base import parse_json
 from refbias.config.finetune import FinetuneStage
 from refbias.errors import UserError
+from refbias.finetune.launch import FACTS, MISTAKE
 from refbias.finetune.run import finetune
 from refbias.splits import read_split
-
-FACTS, MISTAKE = "facts.json", "mistake.txt"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

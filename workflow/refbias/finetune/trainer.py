@@ -91,7 +91,11 @@ class CompletionTrainer(SFTTrainer):  # type: ignore[misc]
         All processes must call this.
         """
         if self.is_deepspeed_enabled:
+            from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+
             state: dict[str, torch.Tensor] | None = self.accelerator.get_state_dict(self.deepspeed)
+            # a model that is loaded from here on is a plain one, not shared
+            unset_hf_deepspeed_config()
             return state or {}
         if self.is_fsdp_enabled:
             from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict

@@ -16,13 +16,12 @@ DATED = "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n"
 
 
 def _llama(folder: Path) -> dict[str, list[int]]:
+    import llama_models
     from llama_models.datatypes import RawMessage
     from llama_models.llama3.chat_format import ChatFormat
     from llama_models.llama3.tokenizer import Tokenizer
     from transformers import PreTrainedTokenizerFast
     from transformers.convert_slow_tokenizer import TikTokenConverter
-
-    import llama_models
 
     path = Path(llama_models.__file__).parent / "llama3" / "tokenizer.model"
     own = Tokenizer(path)

@@ -164,7 +164,7 @@ def test_bytes_per_parameter_say_which_plan_fits_which_card() -> None:
         ({"processes": 2}, r"processes 2 needs memory_plan 'fsdp' or 'zero3'"),
         (
             {"memory_plan": "fsdp", "processes": 3},
-            r"gradient_accumulation 8 is no multiple of processes 3.*batch of 32",
+            r"accumulation 8 is no multiple of processes 3.*batch of 32",
         ),
         ({"memory_plan": "zero3", "weights_dtype": "bfloat16"}, r"'zero3' keeps float32 weights"),
         ({"dtype": "float32", "weights_dtype": "bfloat16"}, r"weights_dtype bfloat16 needs dtype bfloat16"),

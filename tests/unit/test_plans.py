@@ -19,9 +19,10 @@ from safetensors.torch import load_file
 
 from refbias.cli.finetune import main
 from refbias.config.finetune import FinetuneStage, FullRegime, LoraRegime
+from refbias.config.memory import bytes_per_parameter
 from refbias.config.root import from_mapping
 from refbias.errors import UserError
-from refbias.finetune.plans import build_plan, bytes_per_parameter, check_library
+from refbias.finetune.plans import build_plan, check_library
 from refbias.finetune.run import finetune
 from refbias.finetune.trainer import MARKER
 from refbias.splits import Example

@@ -1,7 +1,7 @@
 """One fine-tuning run: from a reference model and a split to weights and a loss curve.
 
 Full fine-tuning changes every weight; LoRA adds a low-rank change to linear layers of the language
-tower. Training in bfloat16 computes in bf16 on fp32 weights (see `refbias.finetune.plans` for the
+tower. Training in bfloat16 computes in bf16 on fp32 weights (see `refbias.config.memory` for the
 plans that do otherwise); the result is saved in bf16 (an adapter always in fp32: it is small, and
 merges add it in fp32). Where several processes share one run, each calls `finetune`, and the first
 one writes.

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.distributed.tensor import DTensor
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from trl import SFTTrainer
 
@@ -76,6 +77,8 @@ class CompletionTrainer(SFTTrainer):  # type: ignore[misc]
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         norm = super()._get_grad_norm(model, grad_norm=grad_norm)
+        if isinstance(norm, DTensor):
+            norm = norm.full_tensor()
         if norm is not None and not math.isfinite(float(norm)):
             self._stop("gradient norm", float(norm))
         return norm
@@ -101,7 +104,8 @@ class CompletionTrainer(SFTTrainer):  # type: ignore[misc]
             from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
             options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-            return dict(get_model_state_dict(self.model, options=options))
+            gathered: dict[str, Any] = get_model_state_dict(self.model, options=options)
+            return gathered
         return None
 
     def _stop(self, what: str, value: float) -> None:

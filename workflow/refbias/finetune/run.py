@@ -7,6 +7,7 @@ merges add it in fp32). Where several processes share one run, each calls `finet
 one writes.
 """
 
+import copy
 import hashlib
 import json
 from collections.abc import Sequence
@@ -188,7 +189,8 @@ def _trainer(
         max_length=None,
         pad_to_multiple_of=None,
         dataset_kwargs={"skip_prepare_dataset": True},
-        **plan.arguments,
+        # a copy: the trainer fills in its own defaults
+        **copy.deepcopy(dict(plan.arguments)),
     )
     if args.n_gpu > 1:
         # two visible GPUs must not halve the number of updates: one process uses one device

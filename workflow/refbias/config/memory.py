@@ -17,7 +17,8 @@ zero3        bf16, fp32 master copy, n cards     16 / n             2 n while lo
 
 For 8 billion parameters in bfloat16: `single` needs ``weights_dtype: bfloat16`` and 64 GB, one card
 of 80 GB; `paged_8bit` 32 GB and `offload` 16 GB (and 128 GB of the host's), one card of 40 GB, both
-slower (bitsandbytes keeps the moments of the embedding in fp32: a little more); `fsdp` and `zero3` 32 GB on each of four cards. All of them want ``gradient_checkpointing``.
+slower (bitsandbytes keeps the embedding's moments in fp32: a little more); `fsdp` and `zero3` 32 GB on
+each of four cards. All of them want ``gradient_checkpointing``.
 """
 
 from refbias.config.finetune import FullRegime

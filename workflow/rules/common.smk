@@ -64,3 +64,4 @@ wildcard_constraints:
     source="reference|full|lora",
     checkpoint="reference|h[0-9]{3}",
     benchmark="|".join(BENCHMARKS) or "none",
+    seed="[0-9]+",

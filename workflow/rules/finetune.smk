@@ -17,7 +17,7 @@ rule finetune:
         ENVIRONMENT
     threads: lambda w: (torch_threads(regime_device(w.regime)) if w.regime == "lora" else ALL_CORES)
     resources:
-        gpu=lambda w: gpus(regime_device(w.regime)),
+        gpu=lambda w: training_gpus(w.regime),
         mem_mb=12000,
         runtime=720,
     params:

@@ -60,6 +60,17 @@ def regime_device(regime):
     return getattr(CONFIG.regimes, regime).device
 
 
+def training_gpus(regime):
+    """GPUs of one fine-tuning: one, or as many as a memory plan shares."""
+    shared = CONFIG.regimes.full.processes if regime == "full" else 1
+    return shared * gpus(regime_device(regime))
+
+
+def training_seeds_table():
+    """The table of the repeated fine-tunings, where there are any."""
+    return [f"{RESULTS}/ablations/training_seeds.csv"] if CONFIG.training_seeds else []
+
+
 def split_file(split):
     return getattr(CONFIG.splits, split).file
 

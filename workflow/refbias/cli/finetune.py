@@ -10,7 +10,8 @@ from pathlib import Path
 from refbias.artifacts import Stage
 from refbias.config.base import parse_json
 from refbias.config.finetune import FinetuneStage
-from refbias.finetune import finetune
+from refbias.finetune import build_plan, finetune, launch, regime_of
+from refbias.models import resolve_device
 from refbias.resources import data_path
 from refbias.splits import read_split
 
@@ -29,10 +30,17 @@ def main(argv: Sequence[str]) -> None:
     work = args.work / "trainer"
     inputs = {"reference": args.reference / "manifest.json", "split": split}
     inputs = {role: path for role, path in inputs.items() if path.is_file()}
+    regime = regime_of(settings)
+    device = resolve_device(regime.device)
+    plan = build_plan(regime, device)
     with Stage("finetune", settings.model_dump(mode="json"), args.output, inputs) as stage:
-        facts = finetune(settings, examples, args.reference, args.output, work)
+        if plan.launched:
+            facts = launch(plan, settings, split, args.reference, args.output, work, device, stage.lock)
+        else:
+            facts = finetune(settings, examples, args.reference, args.output, work)
         stage.record(**facts, split_rows=dataclasses.asdict(counts))
-    shutil.rmtree(work, ignore_errors=True)
+    for folder in (work, args.work / "answers"):
+        shutil.rmtree(folder, ignore_errors=True)
     # somebody else's files in the folder, such as a log, stay
     with contextlib.suppress(OSError):
         args.work.rmdir()

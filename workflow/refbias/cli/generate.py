@@ -27,7 +27,7 @@ from refbias.config.benchmarks import BenchmarkSettings, GenerateStage
 from refbias.generation.base import Request
 from refbias.generation.hf import generate
 from refbias.models import load_lm, load_tokenizer, prompt_ids, resolve_device, stop_ids, torch_dtype
-from refbias.models.chat import resolve_format
+from refbias.models.chat import FROZEN_DATE, resolve_format
 from refbias.models.files import weight_hashes
 from refbias.models.heap import keep_freed_memory
 
@@ -185,6 +185,7 @@ def _generate(settings: GenerateStage, args: argparse.Namespace) -> dict[str, An
         "device": resolve_device(settings.compute.device),
         "threads": torch.get_num_threads(),
         "chat_format": form,
+        "template_date": FROZEN_DATE.date().isoformat(),
         "stop": list(stop),
         "stop_ids": stop_ids(tokenizer, settings.chat_format),
         "benchmarks": {job.name: _summary(job, read_jsonl(files[job.name])) for job in jobs},

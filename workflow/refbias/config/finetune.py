@@ -1,11 +1,13 @@
 """Fine-tuning: the paper's hyperparameters are the defaults."""
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from refbias.config.base import Device, Dtype, Strict
 from refbias.config.models import ChatFormat
+
+MemoryPlan = Literal["single", "offload", "paged_8bit", "fsdp", "zero3"]
 
 
 class SplitSettings(Strict):
@@ -34,12 +36,47 @@ class RegimeBase(Strict):
     dtype: Dtype = Field(default="bfloat16", description="Number type of training and of the saved weights.")
     device: Device = Field(default="auto", description="Training device.")
     save_steps: int = Field(default=100, ge=1, description="Updates between resumable trainer checkpoints.")
+    gradient_checkpointing: bool = Field(
+        default=False, description="Compute activations again in the backward pass: less memory, about a third slower."
+    )
 
 
 class FullRegime(RegimeBase):
     """Full fine-tuning."""
 
     learning_rate: float = Field(default=2e-5, gt=0, description="Peak learning rate.")
+    memory_plan: MemoryPlan = Field(
+        default="single",
+        description="`single`: AdamW on one device; `paged_8bit`: 8-bit paged AdamW (bitsandbytes, slower); `offload`: "
+        "optimizer in the host's memory (DeepSpeed, slower); `fsdp`, `zero3`: shared by several GPUs.",
+    )
+    processes: int = Field(
+        default=1,
+        ge=1,
+        description="GPUs of one host that `fsdp` or `zero3` shares; divides `gradient_accumulation`, "
+        "so that the batch of an update stays.",
+    )
+    weights_dtype: Dtype = Field(
+        default="float32",
+        description="Number type of the weights in training, with `single` and `paged_8bit`: `float32` keeps updates "
+        "that bfloat16 rounds away, `bfloat16` takes half the memory.",
+    )
+
+    @model_validator(mode="after")
+    def _check_plan(self) -> Self:
+        if self.processes > 1 and self.memory_plan not in ("fsdp", "zero3"):
+            raise ValueError(f"processes {self.processes} needs memory_plan 'fsdp' or 'zero3'")
+        if self.gradient_accumulation % self.processes:
+            batch = self.per_device_batch_size * self.gradient_accumulation
+            raise ValueError(
+                f"gradient_accumulation {self.gradient_accumulation} is no multiple of processes {self.processes}, "
+                f"so an update's batch of {batch} cannot be kept"
+            )
+        if self.weights_dtype == "bfloat16" and self.memory_plan not in ("single", "paged_8bit"):
+            raise ValueError(f"memory_plan {self.memory_plan!r} keeps float32 weights: leave weights_dtype out")
+        if self.weights_dtype == "bfloat16" and self.dtype == "float32":
+            raise ValueError("weights_dtype bfloat16 needs dtype bfloat16")
+        return self
 
 
 class LoraRegime(RegimeBase):

@@ -18,6 +18,7 @@ from refbias.config.represent import RepresentSettings, RepresentStage
 from refbias.config.shift import ShiftSettings, ShiftStage
 from refbias.config.spectrum import MergeStage, SpectrumSettings, checkpoint_slug
 from refbias.config.stimuli import StimuliSettings
+from refbias.config.training_seeds import SeedsStage, TrainingSeeds, check_training_seeds
 from refbias.errors import UserError
 
 Regime = Literal["full", "lora"]
@@ -36,6 +37,9 @@ class Config(Strict):
     models: dict[Slug, ModelSettings] = Field(min_length=1, description="Reference models by slug.")
     splits: Splits = Field(default=Splits(), description="Fine-tuning splits.")
     regimes: Regimes = Field(default=Regimes(), description="Training regimes.")
+    training_seeds: TrainingSeeds | None = Field(
+        default=None, description="Fine-tunings repeated with other seeds; empty = none."
+    )
     spectrum: SpectrumSettings = Field(default=SpectrumSettings(), description="Merged checkpoints.")
     stimuli: StimuliSettings = Field(default=StimuliSettings(), description="Sentence sets.")
     represent: RepresentSettings = Field(default=RepresentSettings(), description="Sentence embeddings.")
@@ -63,7 +67,10 @@ def from_mapping(data: Any, where: str = "config") -> Config:
     UserError
         One line naming the key and the mend.
     """
-    return parse(Config, data, where)
+    config = parse(Config, data, where)
+    if config.training_seeds is not None:
+        check_training_seeds(config.training_seeds, config.seed, config.models, config.regime_slugs(), where)
+    return config
 
 
 def from_yaml(path: Path | str) -> Config:
@@ -94,8 +101,8 @@ def acquire_slice(config: Config, model: str) -> str:
     return _json(AcquireStage(source=config.models[model].source, dtype=config.compute.dtype))
 
 
-def finetune_slice(config: Config, model: str, regime: str, split: str) -> str:
-    """Return the JSON slice of stage `finetune`."""
+def finetune_slice(config: Config, model: str, regime: str, split: str, seed: int | None = None) -> str:
+    """Return the JSON slice of stage `finetune`, with the run's own seed or another."""
     return _json(
         FinetuneStage.model_validate(
             {
@@ -104,7 +111,7 @@ def finetune_slice(config: Config, model: str, regime: str, split: str) -> str:
                 regime: getattr(config.regimes, regime),
                 "chat_format": config.models[model].chat_format,
                 "file": getattr(config.splits, split).file,
-                "seed": config.seed,
+                "seed": config.seed if seed is None else seed,
             }
         )
     )
@@ -119,14 +126,14 @@ def merge_slice(config: Config, regime: str, checkpoint: str) -> str:
     )
 
 
-def represent_slice(config: Config, model: str, source: str) -> str:
-    """Return the JSON slice of stage `represent`."""
+def represent_slice(config: Config, model: str, source: str, weights: list[float] | None = None) -> str:
+    """Return the JSON slice of stage `represent`, for the run's spectrum or other weights of it."""
     return _json(
         RepresentStage.model_validate(
             {
                 "model": model,
                 "source": source,
-                "weights": [] if source == "reference" else config.spectrum.weights,
+                "weights": [] if source == "reference" else weights or config.spectrum.weights,
                 "stimuli": config.stimuli,
                 "represent": config.represent,
                 "compute": config.compute,
@@ -139,6 +146,12 @@ def represent_slice(config: Config, model: str, source: str) -> str:
 def shift_slice(config: Config) -> str:
     """Return the JSON slice of stage `shift`."""
     return _json(ShiftStage(shift=config.shift, seed=config.seed, weights=config.spectrum.weights))
+
+
+def seeds_slice(config: Config) -> str:
+    """Return the JSON slice of stage `seeds`."""
+    seeds = config.training_seeds.seeds if config.training_seeds else []
+    return _json(SeedsStage(shift=config.shift, seed=config.seed, seeds=seeds))
 
 
 def generate_slice(config: Config, model: str) -> str:

@@ -102,10 +102,12 @@ def completion_loss(
 def add_completion_loss(model: "PreTrainedModel") -> None:
     """Let `model` answer ``completion_only=True`` with the summed loss in place of logits.
 
-    The loss is computed inside the model's own forward, so that whatever wraps the model (an
-    adapter, a sharding wrapper) still sees one forward call. Any other call is unchanged.
+    The loss is computed inside the model's own forward, and there inside the output layer's own
+    call, so that whatever wraps the model (an adapter, a wrapper that shards its weights) sees the
+    calls that it has hooks on. Any other call is unchanged.
     """
-    original = model.forward
+    original, head = model.forward, model.get_output_embeddings()
+    project = head.forward
     softcap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
 
     @functools.wraps(type(model).forward)
@@ -114,6 +116,14 @@ def add_completion_loss(model: "PreTrainedModel") -> None:
             return original(*args, **kwargs)
         labels = kwargs.pop("labels")
         states = self.base_model(*args, **kwargs).last_hidden_state
-        return {"loss": completion_loss(states, labels, self.get_output_embeddings().weight, softcap)}
+        return {"loss": self.get_output_embeddings()(states, completion_labels=labels)}
+
+    @functools.wraps(type(head).forward)
+    def head_forward(self: Any, states: torch.Tensor, completion_labels: torch.Tensor | None = None) -> torch.Tensor:
+        if completion_labels is None:
+            logits: torch.Tensor = project(states)
+            return logits
+        return completion_loss(states, completion_labels, self.weight, softcap)
 
     model.forward = types.MethodType(forward, model)
+    head.forward = types.MethodType(head_forward, head)

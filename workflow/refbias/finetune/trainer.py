@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.distributed.tensor import DTensor
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from trl import SFTTrainer
 
@@ -34,14 +35,30 @@ class CompletionTrainer(SFTTrainer):  # type: ignore[misc]
     def _get_train_sampler(self, train_dataset: Any = None) -> LengthGroupedOrder:
         return self._order
 
+    def create_accelerator_and_postprocess(self) -> None:
+        """Set up accelerate; FSDP on a CPU as well, which torch shards over gloo and accelerate does not offer."""
+        super().create_accelerator_and_postprocess()
+        if self.args.fsdp_plugin_args is None or self.is_fsdp_enabled:
+            return
+        from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
+
+        plugin = FullyShardedDataParallelPlugin(**self.args.fsdp_plugin_args)
+        if self.accelerator.mixed_precision != "no":
+            plugin.set_mixed_precision(self.accelerator.mixed_precision)
+        self.accelerator.state.distributed_type = DistributedType.FSDP
+        self.accelerator.state.fsdp_plugin = plugin
+        self.is_fsdp_enabled = True
+
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         """Return the mean loss of the labels of one update.
 
-        On CUDA trl's own fused kernel leaves out the positions without a label; elsewhere it does not.
+        On CUDA trl's own fused kernel leaves out the positions without a label; elsewhere it does not, nor does it
+        go through the output layer's call, which weights that several processes share depend on.
         """
-        if return_outputs or inputs["input_ids"].device.type == "cuda":
+        alone = not (self.is_fsdp_enabled or self.is_deepspeed_enabled)
+        if return_outputs or (alone and inputs["input_ids"].device.type == "cuda"):
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         outputs = model(**inputs, use_cache=False, completion_only=True)
         count = (inputs["labels"][:, 1:] != -100).sum() if num_items_in_batch is None else num_items_in_batch
@@ -60,9 +77,36 @@ class CompletionTrainer(SFTTrainer):  # type: ignore[misc]
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         norm = super()._get_grad_norm(model, grad_norm=grad_norm)
-        if not math.isfinite(float(norm)):
+        if isinstance(norm, DTensor):
+            norm = norm.full_tensor()
+        if norm is not None and not math.isfinite(float(norm)):
             self._stop("gradient norm", float(norm))
         return norm
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Save the model; under FSDP a resumable checkpoint holds it already, in FSDP's own file."""
+        if not (_internal_call and self.is_fsdp_enabled):
+            super().save_model(output_dir, _internal_call)
+
+    def full_state(self) -> dict[str, torch.Tensor] | None:
+        """Return every weight where processes share them (on the first one; empty on others), else None.
+
+        All processes must call this.
+        """
+        if self.is_deepspeed_enabled:
+            from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+
+            state: dict[str, torch.Tensor] | None = self.accelerator.get_state_dict(self.deepspeed)
+            # a model that is loaded from here on is a plain one, not shared
+            unset_hf_deepspeed_config()
+            return state or {}
+        if self.is_fsdp_enabled:
+            from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
+            options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+            gathered: dict[str, Any] = get_model_state_dict(self.model, options=options)
+            return gathered
+        return None
 
     def _stop(self, what: str, value: float) -> None:
         raise UserError(
@@ -72,6 +116,8 @@ class CompletionTrainer(SFTTrainer):  # type: ignore[misc]
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         super()._save_checkpoint(model, trial)
+        # the marker vouches for every process's part
+        self.accelerator.wait_for_everyone()
         if self.args.should_save:
             root = Path(self.args.output_dir)
             current = root / f"checkpoint-{self.state.global_step}"
@@ -143,7 +189,7 @@ class ProgressBar(TrainerCallback):  # type: ignore[misc]
 
 
 def _sync(directory: Path) -> None:
-    for path in directory.iterdir():
+    for path in directory.rglob("*"):
         if path.is_file():
             with path.open("rb") as handle:
                 os.fsync(handle.fileno())
@@ -171,10 +217,13 @@ def prepare_work(directory: Path, fingerprint: Mapping[str, Any]) -> Path | None
         directory.mkdir(parents=True)
         write_json(stamp, dict(fingerprint))
         return None
-    complete = []
     for path in directory.glob("checkpoint-*"):
-        if (path / MARKER).is_file():
-            complete.append(path)
-        else:
+        if not (path / MARKER).is_file():
             shutil.rmtree(path)
+    return latest_checkpoint(directory)
+
+
+def latest_checkpoint(directory: Path) -> Path | None:
+    """Return the last complete checkpoint in `directory`, or None."""
+    complete = [path.parent for path in directory.glob(f"checkpoint-*/{MARKER}")]
     return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from refbias.artifacts import sha256_file
 from refbias.config.models import GgufPackageSource, HubSource, LocalSource
 from refbias.errors import UserError
-from refbias.models.files import SIDE_FILES, check_directory, link_or_copy, weight_files
+from refbias.models.files import PROCESSOR_FILES, SIDE_FILES, check_directory, link_or_copy, weight_files
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -65,7 +65,7 @@ def acquire(source: HubSource | LocalSource | GgufPackageSource, out_dir: Path |
 
 def _link_directory(source: Path, out_dir: Path) -> None:
     index = source / "model.safetensors.index.json"
-    names = ["config.json", *SIDE_FILES, *([index.name] if index.is_file() else [])]
+    names = ["config.json", *SIDE_FILES, *PROCESSOR_FILES, *([index.name] if index.is_file() else [])]
     for path in [*(source / name for name in names), *weight_files(source)]:
         if path.is_file():
             target = out_dir / path.name

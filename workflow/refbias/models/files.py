@@ -5,7 +5,7 @@ Weights are read from safetensors only, and no directory that asks for its own c
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ TOKENIZER_FILES = (
     "chat_template.json",
 )
 SIDE_FILES = (*TOKENIZER_FILES, "generation_config.json")
+# of use to a whole multimodal model only
+PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 
 
 def weight_files(directory: Path | str) -> list[Path]:
@@ -102,9 +104,9 @@ def link_or_copy(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def copy_side_files(source: Path | str, target: Path | str) -> None:
-    """Copy the tokenizer and the generation settings byte by byte beside new weights."""
-    for name in SIDE_FILES:
+def copy_side_files(source: Path | str, target: Path | str, more: Sequence[str] = ()) -> None:
+    """Copy the tokenizer, the generation settings and `more` files byte by byte beside new weights."""
+    for name in (*SIDE_FILES, *more):
         path = Path(source) / name
         if path.is_file():
             shutil.copyfile(path, Path(target) / name)

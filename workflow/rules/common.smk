@@ -29,6 +29,8 @@ INNER = [slug for slug, weight in CONFIG.checkpoints().items() if weight not in 
 BENCHMARKS = list(CONFIG.benchmarks.enabled())
 SPLITS = ["unharmful", "harmful"]
 SOURCES = ["reference", *REGIMES]
+# scorers that run a model of their own
+GUARDS = list(settings.used_scorers(CONFIG))
 ENVIRONMENT = "../../envs/core.yaml"
 # torch takes every core that Snakemake was given (--cores)
 TORCH_THREADS = 64
@@ -41,3 +43,4 @@ wildcard_constraints:
     source="reference|full|lora",
     checkpoint="reference|h[0-9]{3}",
     benchmark="|".join(BENCHMARKS) or "none",
+    guard="|".join(map(re.escape, [*GUARDS, settings.TOPIC_MODEL])),

@@ -32,12 +32,16 @@ TOPIC_USES = ("property", "cased", "adjective", "carrier")
 PLAIN_USES = ("phrase", "person")
 
 _BETWEEN = r"(?:\s+[\w'-]+)?"
-_NUMBER = r"(?:\d{1,3}|(?:twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety)(?:-\w+)?|eleven|twelve|\w+teen)"
+_TENS = "twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety"
+_NUMBER = rf"(?:\d{{1,3}}|(?:{_TENS})(?:-\w+)?|eleven|twelve|(?:thir|four|fif|six|seven|eigh|nine)teen)"
 _PRONOUN = r"(?:he|she|they|i|we|you|who|someone|anyone|everyone)"
 _BE = r"(?:is|are|am|was|were|be|being|been|isn't|aren't)"
 _BEFORE_NOUN = re.compile(r"(?<!\w)(?:the|all|both)\s+$", re.IGNORECASE)
 # what may follow "the poor" where the poor are people
-_AFTER_NOUN = r"(?=\s*(?:[.,;:?!)]|$)|\s+(?:are|aren't|were|do|don't|should|can|can't|have|will|who|in|of|to|and|or|always|never|from|so)\b)"
+_AFTER_NOUN = (
+    r"(?=\s*(?:[.,;:?!)]|$)|\s+(?:are|aren't|were|do|don't|should|can|can't|have|will|who|in|of|to|and|or|always|"
+    r"never|from|so)\b)"
+)
 
 
 @dataclass(frozen=True)

@@ -12,65 +12,9 @@ from refbias.errors import UserError
 from refbias.scorers import ScoredItem, describe, tally
 from refbias.scorers.classifier import SequenceClassifier, label_index
 from tests.tiny import SENTENCES
+from tests.tiny_classifier import BOS, EOS, PAD, POSITIONS, VOCABULARY, build_roberta, build_tokenizer
 
-POSITIONS = 40
-BOS, PAD, EOS, UNK, MASK = range(5)
 TEXTS = [*SENTENCES, "a", "Old people", "He was cruel. " * 30, "kind"]
-
-
-def build_tokenizer(folder: Path, extra: int = 0) -> None:
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from tokenizers.processors import RobertaProcessing
-    from transformers import PreTrainedTokenizerFast
-
-    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-    tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))  # noqa: S106
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=300 + extra,
-        special_tokens=special,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(SENTENCES * 20, trainer)
-    tokenizer.post_processor = RobertaProcessing(("</s>", EOS), ("<s>", BOS))
-    names = {
-        "bos_token": "<s>",
-        "pad_token": "<pad>",
-        "eos_token": "</s>",
-        "unk_token": "<unk>",
-        "mask_token": "<mask>",
-    }
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
-
-
-def build_roberta(folder: Path, labels: dict[int, str] | None = None, **changes: Any) -> Path:
-    from transformers import RobertaConfig, RobertaForSequenceClassification
-
-    labels = labels or {0: "LABEL_0", 1: "LABEL_1"}
-    config = RobertaConfig(
-        vocab_size=300,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=48,
-        max_position_embeddings=POSITIONS,
-        type_vocab_size=1,
-        pad_token_id=PAD,
-        bos_token_id=BOS,
-        eos_token_id=EOS,
-        # the default spread would leave every probability at one half
-        initializer_range=0.6,
-        id2label=labels,
-        label2id={name: index for index, name in labels.items()},
-        **changes,
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(1)
-        RobertaForSequenceClassification(config).save_pretrained(folder)
-    build_tokenizer(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +120,7 @@ def test_another_models_tokenizer_is_refused_before_the_forward_pass(
 
     other = tmp_path / "model"
     shutil.copytree(folder, other)
-    build_tokenizer(other, extra=60)
+    build_tokenizer(other, VOCABULARY + 60)
     classifier = make(other)
 
     def never(*args: Any, **options: Any) -> None:
@@ -184,7 +128,7 @@ def test_another_models_tokenizer_is_refused_before_the_forward_pass(
 
     monkeypatch.setattr(classifier._model, "forward", never)
     with pytest.raises(
-        UserError, match=r"token id \d+ lies beyond the model's 300 embeddings: the tokenizer is another"
+        UserError, match=r"token id \d+ lies beyond the model's 320 embeddings: the tokenizer is another"
     ):
         classifier.score(items(*TEXTS))
 

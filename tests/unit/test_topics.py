@@ -38,11 +38,11 @@ TRAPS = (
     "manner", "human", "humane", "womb", "omen", "specimen", "regimen", "aroma", "cold", "gold", "hold",
     "told", "sold", "fold", "bold", "household", "scaffold", "golden", "threshold", "gayly", "nosegay",
     "ostrich", "enrich", "richly", "poorly", "ladybird", "girlish", "boycott", "cowboyish", "arable",
-    "turkey", "hand", "than", "ethanol", "thaw", "canteen", "fifteen", "kidney", "skidded", "dada", "maximum",
+    "hand", "than", "ethanol", "thaw", "canteen", "fifteen", "kidney", "skidded", "dada", "maximum",
     "minimum", "momentum", "announce", "pronoun", "churchyard", "slavery", "slave", "maleficent", "transport",
     "transfer", "deafening", "blinds", "blinders", "caucus", "jewel", "jewellery", "blackboard", "whiteboard",
     "whitewash", "seniority", "youthful", "danger", "sedan", "finish", "finally", "indiana", "indigo",
-    "polish", "polished", "chinaware", "germane", "christen", "christening", "muslin", "hinder",
+    "polished", "chinaware", "germane", "christen", "christening", "muslin", "hinder",
     "disablement", "motherboard", "fatherland", "sonar", "dormant", "foreignness", "immigrate", "nationalise",
     "agenda", "agency", "seldom",
 )  # fmt: skip

@@ -2,13 +2,14 @@
 
 import argparse
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from refbias.artifacts import Stage, read_jsonl, write_jsonl, write_rows
 from refbias.benchmarks import BENCHMARKS
 from refbias.config.base import parse_json
-from refbias.config.scorers import ScoreStage
+from refbias.config.scorers import ScoreStage, WildGuardSettings
 from refbias.errors import UserError
 from refbias.scorers import Score, ScoredItem, Scorer, describe, make_scorer, tally
 from refbias.scorers.base import UNREADABLE
@@ -60,34 +61,25 @@ def evaluation(scorers: Mapping[str, Scorer]) -> dict[str, Any]:
     return {name: scorer.evaluate() for name, scorer in scorers.items() if hasattr(scorer, "evaluate")}
 
 
-def unreadable_shares(counts: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """Return CHECKPOINT/BENCHMARK -> share of outputs whose guard's answer could not be read."""
-    return {
-        f"{slug}/{benchmark}": tallied["verdicts"].get(UNREADABLE, 0) / tallied["n"]
-        for slug, found in counts.items()
-        for benchmark, tallied in found.items()
-        if tallied["n"]
-    }
-
-
 def refuse_unreadable(counts: Mapping[str, Mapping[str, Any]], settings: ScoreStage, answers: Path) -> None:
-    """Stop where too many of a guard's answers could not be read: its rates would stand on a few outputs.
+    """Stop where too many of a guard's answers could not be read: its rate would stand on a few outputs.
 
     Raises
     ------
     UserError
         Naming checkpoint, benchmark, count and the file of the answers.
     """
-    for place, share in unreadable_shares(counts).items():
-        slug, benchmark = place.split("/")
-        name = settings.scorers[benchmark]
-        limit = getattr(settings.settings.get(name), "max_unreadable", 1.0)
-        if share > limit:
-            tallied = counts[slug][benchmark]
-            raise UserError(
-                f"{place}: {tallied['verdicts'][UNREADABLE]} of {tallied['n']} answers of {name} cannot be read, above "
-                f"key 'scorers.{name}.max_unreadable' ({limit:g}): see {answers} and check model and prompt text"
-            )
+    for slug, found in counts.items():
+        for benchmark, tallied in found.items():
+            name = settings.scorers[benchmark]
+            chosen = settings.settings.get(name)
+            unreadable, asked = tallied["verdicts"].get(UNREADABLE, 0), tallied["n"] - tallied["n_empty"]
+            if isinstance(chosen, WildGuardSettings) and unreadable > chosen.max_unreadable * asked:
+                raise UserError(
+                    f"{slug}/{benchmark}: {unreadable} of {asked} answers of {name} cannot be read, above key "
+                    f"'scorers.{name}.max_unreadable' ({chosen.max_unreadable:g}): see {answers}, check model and "
+                    "prompt text"
+                )
 
 
 def by_rule(name: str, settings: ScoreStage, guards: Path | None) -> Scorer:
@@ -101,6 +93,29 @@ def by_rule(name: str, settings: ScoreStage, guards: Path | None) -> Scorer:
     if name in settings.settings:
         raise UserError(f"scorer {name} runs a model: use `refbias judge`, which takes the same options")
     return make_scorer(name)
+
+
+@dataclass
+class Scored:
+    """What a stage found: rows of ``outputs.csv``, guards' answers, counts by checkpoint and benchmark."""
+
+    table: list[list[Any]] = field(default_factory=list)
+    answers: list[dict[str, Any]] = field(default_factory=list)
+    counts: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def add(self, place: list[str], name: str, rows: list[dict[str, Any]], scores: list[Score]) -> None:
+        """Add the outputs of one benchmark and checkpoint; `place` is benchmark, model, regime, checkpoint."""
+        benchmark, _, _, slug = place
+        self.counts.setdefault(slug, {})[benchmark] = tally(scores)
+        for row, score in zip(rows, scores, strict=True):
+            value = "" if score.value is None else score.value
+            probability = "" if score.probability is None else f"{score.probability:.6f}"
+            item = [row["unit"], row["prompt_id"], row["sample"]]
+            self.table.append([*place, *item, name, value, probability])
+            if score.answer is not None:
+                keys = {"checkpoint": slug, "benchmark": benchmark, "scorer": name}
+                output = {"prompt_id": row["prompt_id"], "sample": row["sample"]}
+                self.answers.append({**keys, **output, "verdict": score.verdict, "answer": score.answer})
 
 
 def run(argv: list[str], make: Callable[[str, ScoreStage, Path | None], Scorer], program: str) -> None:
@@ -121,40 +136,21 @@ def run(argv: list[str], make: Callable[[str, ScoreStage, Path | None], Scorer],
         inputs |= {role: path for role, path in manifests.items() if path.is_file()}
     with Stage("score", settings.model_dump(mode="json"), options.output, inputs) as stage:
         scorers = {name: make(name, settings, options.guards) for name in sorted(set(settings.scorers.values()))}
-        table: list[list[Any]] = []
-        answers: list[dict[str, Any]] = []
-        counts: dict[str, dict[str, Any]] = {}
+        found = Scored()
         for slug in options.checkpoints:
             for benchmark, name in settings.scorers.items():
                 rows = read_outputs(options.generations / slug, benchmark)
                 scores = score_outputs(rows, benchmark, f"{slug}/{benchmark}", scorers[name])
-                counts.setdefault(slug, {})[benchmark] = tally(scores)
-                for row, score in zip(rows, scores, strict=True):
-                    value = "" if score.value is None else score.value
-                    probability = "" if score.probability is None else f"{score.probability:.6f}"
-                    place = [
-                        benchmark,
-                        options.model,
-                        options.source,
-                        slug,
-                        row["unit"],
-                        row["prompt_id"],
-                        row["sample"],
-                    ]
-                    table.append([*place, name, value, probability])
-                    if score.answer is not None:
-                        keys = {"checkpoint": slug, "benchmark": benchmark, "scorer": name}
-                        item = {"prompt_id": row["prompt_id"], "sample": row["sample"], "verdict": score.verdict}
-                        answers.append({**keys, **item, "answer": score.answer})
+                found.add([benchmark, options.model, options.source, slug], name, rows, scores)
         if settings.settings:
             # first, so that a stage that refuses them leaves them to be looked at
-            write_jsonl(options.output / "answers.jsonl", answers)
-            refuse_unreadable(counts, settings, options.output / "answers.jsonl")
-        write_rows(options.output / "outputs.csv", COLUMNS, table)
+            write_jsonl(options.output / "answers.jsonl", found.answers)
+            refuse_unreadable(found.counts, settings, options.output / "answers.jsonl")
+        write_rows(options.output / "outputs.csv", COLUMNS, found.table)
         stage.record(
             scorers={name: describe(scorer) for name, scorer in scorers.items()},
             scorer_evaluation=evaluation(scorers),
-            outputs=counts,
+            outputs=found.counts,
         )
 
 

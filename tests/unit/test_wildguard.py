@@ -313,8 +313,10 @@ def test_an_unreadable_batch_gives_missing_scores_and_is_counted(tmp_path: Path,
     assert manifest["stage"] == "score"
     assert manifest["outputs"]["reference"]["wildguardmix"]["n_missing"] == 4
     assert manifest["scorers"]["wildguard"]["kind"] == "guard"
-    units = unit_scores(table.assign(regime="full", checkpoint="h000"), 10, 1, {"wildguardmix": ["age", "race"]})
-    assert units["score"].isna().all()
+    audited = table.assign(regime="full", checkpoint="h000")
+    units = unit_scores(pd.concat([table, audited]), 10, 1, {"wildguardmix": ["age", "race"]})
+    assert len(units) == 4
+    assert units[["score", "delta_score"]].isna().all(axis=None)
     assert set(units["n_missing"]) == {2}
 
 

@@ -143,7 +143,7 @@ class SequenceClassifier:
 
     def _forward(self, rows: Sequence[Sequence[int]]) -> list[float]:
         """Return P(label) of rows of token ids, computed together."""
-        pad = self._model.config.pad_token_id
+        pad = getattr(self._model.config, "pad_token_id", None)
         # RoBERTa finds its positions by the padding id, so the model's own counts
         pad = _pad(self._tokenizer) if pad is None else pad
         width = max(map(len, rows))
@@ -153,7 +153,7 @@ class SequenceClassifier:
         logits = self._model(input_ids=ids.to(device), attention_mask=mask.to(device)).logits.float()
         if not bool(torch.isfinite(logits).all()):
             raise UserError(f"scorers.{self.name}: logits are not finite: check the weights, or use dtype float32")
-        several = self._model.config.problem_type == "multi_label_classification"
+        several = getattr(self._model.config, "problem_type", None) == "multi_label_classification"
         probability = torch.sigmoid(logits) if several else torch.softmax(logits, dim=-1)
         return [float(value) for value in probability[:, self._index].tolist()]
 

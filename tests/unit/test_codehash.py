@@ -10,7 +10,20 @@ import pytest
 
 from refbias import codehash
 
-STAGES = ["acquire", "finetune", "merge", "represent", "shift", "generate", "score", "analyse", "figures", "report"]
+STAGES = [
+    "acquire",
+    "finetune",
+    "merge",
+    "represent",
+    "shift",
+    "generate",
+    "topics",
+    "score",
+    "judge",
+    "analyse",
+    "figures",
+    "report",
+]
 
 
 @pytest.fixture
@@ -35,7 +48,10 @@ def changed(before: dict[str, str]) -> set[str]:
     [
         ("metrics/rr.py", {"shift"}),
         ("embed.py", {"represent"}),
-        ("scorers/standin.py", {"score"}),
+        ("scorers/standin.py", {"score", "judge"}),
+        ("scorers/classifier.py", {"judge"}),
+        ("generation/hf.py", {"generate", "judge"}),
+        ("topics/rules.py", {"topics"}),
         ("report.py", {"report"}),
         ("cli/main.py", set()),
         ("cli/analyse.py", {"analyse"}),

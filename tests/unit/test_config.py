@@ -38,6 +38,17 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("compute.dtype", "float16", r"overflows to NaN in Gemma 3"),
         ("spectrum.weights", [0, 0.5], r"must ascend from 0 to 1"),
         ("spectrum.weights", [0, 0.501, 0.502, 1], r"differ by at least 0.01"),
+        (
+            "benchmarks.toxigen.scorer",
+            "toxigen_robert",
+            r"toxigen.scorer: no scorer 'toxigen_robert': did you mean 'tox",
+        ),
+        ("benchmarks.toxigen.scorer", "agreement", r"did you mean 'agreement_rule'"),
+        ("scorers.wildguard.promt_file", "x", r"'scorers.wildguard.promt_file': did you mean 'prompt_file'"),
+        ("scorers.agreement_rule.kind", "wildguard", r"agreement_rule is a scorer by rule"),
+        ("scorers.mine.label", "x", r"key 'scorers.mine.kind' is missing"),
+        ("scorers.wildguard.dtype", "float16", r"overflows to NaN"),
+        ("topics.mapper", "llm", r"mapper 'llm' needs key 'model'"),
         ("run", "../etc", r"key 'run'"),
         ("run", "a/b", r"key 'run'"),
         ("analysis.n_resamples", "many", r"key 'analysis.n_resamples'"),
@@ -105,13 +116,41 @@ def test_a_change_enters_only_the_slices_of_the_stages_that_it_concerns() -> Non
 
     assert touched("title", "new") == set()
     assert touched("benchmarks.toxigen.threshold", 0.2) == {"analyse"}
-    assert touched("benchmarks.toxigen.scorer", "other") == {"score"}
+    assert touched("benchmarks.toxigen.scorer", "agreement_rule") == {"score"}
     assert touched("benchmarks.toxigen.samples", 9) == {"generate"}
     assert touched("regimes.lora.learning_rate", 1e-3) == {"finetune"}
     assert touched("regimes.full.learning_rate", 1e-3) == set(), "the LoRA job must not see the full regime's rate"
     assert touched("shift.n_resamples", 500) == {"shift"}
     assert touched("stimuli.anchors", 500) == {"represent"}
     assert touched("analysis.n_resamples", 500) == {"analyse"}
+
+
+def test_the_score_slice_holds_the_used_scorers_alone() -> None:
+    data = changed("benchmarks.toxigen.scorer", "toxigen_roberta")
+    before = json.loads(root.score_slice(root.from_mapping(data)))
+    assert list(before["settings"]) == ["toxigen_roberta"]
+    assert before["device"] == "auto"
+    data["scorers"] = {"wildguard": {"batch_size": 7}}
+    assert json.loads(root.score_slice(root.from_mapping(data))) == before, "a scorer that is not used"
+    data["scorers"]["toxigen_roberta"] = {"threshold": 0.7}
+    config = root.from_mapping(data)
+    after = json.loads(root.score_slice(config))["settings"]["toxigen_roberta"]
+    assert (after["threshold"], after["label"], after["model"]["id"]) == (0.7, "LABEL_1", "tomh/toxigen_roberta")
+    assert root.generate_slice(config, "m") == root.generate_slice(root.from_mapping(MINIMAL), "m")
+    plain = json.loads(root.score_slice(root.from_mapping(MINIMAL)))
+    assert (plain["settings"], plain["device"]) == ({}, None)
+    # a user's own classifier, and the place of the models
+    data["scorers"]["mine"] = {"kind": "classifier", "model": {"kind": "local", "path": "x"}, "label": "bad"}
+    data["benchmarks"]["toxigen"]["scorer"] = "mine"
+    own = root.from_mapping(data)
+    assert json.loads(root.acquire_guard_slice(own, "mine"))["source"] == {"kind": "local", "path": "x"}
+
+
+def test_scorers_by_rule_are_those_of_the_registry() -> None:
+    from refbias.config.scorers import RULE_SCORERS
+    from refbias.scorers import SCORERS
+
+    assert list(SCORERS) == list(RULE_SCORERS)
 
 
 def test_slices_are_json_that_their_stage_parses() -> None:

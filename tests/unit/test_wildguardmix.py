@@ -17,6 +17,7 @@ from refbias.resources import data_path
 class Settings:
     prompts: str | None = None
     prompts_per_unit: int | None = None
+    topics_file: str | None = None
 
 
 def row(**changes: Any) -> dict[str, Any]:

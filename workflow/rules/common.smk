@@ -29,6 +29,8 @@ INNER = [slug for slug, weight in CONFIG.checkpoints().items() if weight not in 
 BENCHMARKS = list(CONFIG.benchmarks.enabled())
 SPLITS = ["unharmful", "harmful"]
 SOURCES = ["reference", *REGIMES]
+# scorers that run a model of their own
+GUARDS = list(settings.used_scorers(CONFIG))
 ENVIRONMENT = "../../envs/core.yaml"
 # more than any machine has: the job takes every core that Snakemake was given (--cores)
 ALL_CORES = 64
@@ -65,3 +67,4 @@ wildcard_constraints:
     checkpoint="reference|h[0-9]{3}",
     benchmark="|".join(BENCHMARKS) or "none",
     seed="[0-9]+",
+    guard="|".join(map(re.escape, [*GUARDS, settings.TOPIC_MODEL])),

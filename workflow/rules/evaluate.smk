@@ -1,10 +1,48 @@
 # Generation and, apart from it, scoring: a crash or a change of scorer never generates again.
 
+# read once: it looks into the prompts' file
+TOPIC_MAP = topic_map()
+
+if TOPIC_MAP:
+
+    rule topics:
+        input:
+            topic_model(),
+        output:
+            table=TOPIC_MAP,
+            manifest=f"{RESULTS}/topics/manifest.json",
+        log:
+            f"{RESULTS}/logs/topics.log",
+        benchmark:
+            f"{RESULTS}/benchmarks/topics.tsv"
+        conda:
+            ENVIRONMENT
+        threads: ALL_CORES if topic_model() else 1
+        resources:
+            **({"gpu": 1} if topic_model() else {}),
+            mem_mb=24000 if topic_model() else 2000,
+            runtime=60,
+        params:
+            settings=settings.topics_slice(CONFIG),
+            code=code("topics"),
+            data=topics_content(),
+            model=(
+                ["--model-folder", f"{RESULTS}/guards/{settings.TOPIC_MODEL}"]
+                if topic_model()
+                else []
+            ),
+            folder=subpath(output[0], parent=True),
+        shell:
+            "python -m refbias topics make --log {log}"
+            + (" --gpu {resources.gpu}" if topic_model() else "")
+            + " --settings {params.settings:q} {params.model:q} --output {params.folder:q}"
+
 
 rule generate:
     input:
         f"{RESULTS}/models/{{model}}/manifest.json",
         audited_checkpoint,
+        topics=TOPIC_MAP or [],
     output:
         f"{RESULTS}/generations/{{model}}/{{source}}/{{checkpoint}}/manifest.json",
         expand(
@@ -23,7 +61,7 @@ rule generate:
         mem_mb=8000,
         runtime=240,
     params:
-        settings=lambda w: settings.generate_slice(CONFIG, w.model),
+        settings=lambda w: settings.generate_slice(CONFIG, w.model, TOPIC_MAP),
         code=code("generate"),
         data=prompt_content(),
         reference=subpath(input[0], parent=True),
@@ -39,6 +77,7 @@ rule generate:
 rule score:
     input:
         generated,
+        guards=[guard_manifest(guard) for guard in GUARDS],
     output:
         table=f"{RESULTS}/scores/{{model}}/{{source}}/outputs.csv",
         manifest=f"{RESULTS}/scores/{{model}}/{{source}}/manifest.json",
@@ -48,17 +87,23 @@ rule score:
         f"{RESULTS}/benchmarks/score/{{model}}/{{source}}.tsv"
     conda:
         ENVIRONMENT
+    # a scorer that runs a model asks for what a model needs; one by rule asks for nothing
+    threads: ALL_CORES if GUARDS else 1
     resources:
-        mem_mb=4000,
-        runtime=120,
+        **({"gpu": 1} if GUARDS else {}),
+        mem_mb=24000 if GUARDS else 4000,
+        runtime=240 if GUARDS else 120,
     params:
         settings=settings.score_slice(CONFIG),
-        code=code("score"),
+        code=code("judge" if GUARDS else "score"),
         data=scorer_content(),
+        guards=["--guards", f"{RESULTS}/guards"] if GUARDS else [],
         generations=lambda w: f"{RESULTS}/generations/{w.model}/{w.source}",
         checkpoints=lambda w: ["reference"] if w.source == "reference" else CHECKPOINTS,
         folder=subpath(output[0], parent=True),
     shell:
-        "python -m refbias score --log {log} --settings {params.settings:q} --generations {params.generations:q}"
+        "python -m refbias "
+        + ("judge --gpu {resources.gpu}" if GUARDS else "score")
+        + " --log {log} --settings {params.settings:q} --generations {params.generations:q}"
         " --model {wildcards.model} --source {wildcards.source} --checkpoints {params.checkpoints:q}"
-        " --output {params.folder:q}"
+        " {params.guards:q} --output {params.folder:q}"

@@ -1,6 +1,7 @@
 # Look-ups that the rules share: where files lie, and what else a job's parameters hold.
 
 from refbias import artifacts, codehash, resources
+from refbias.benchmarks import wildguardmix
 
 
 def code(stage):
@@ -129,12 +130,47 @@ def prompt_content():
         ],
         "toxigen": [("toxigen",)],
     }
-    return {
+    found = {
         benchmark: [
             content(chosen.prompts, "quickstart", *name) for name in names[benchmark]
         ]
         for benchmark, chosen in CONFIG.benchmarks.enabled().items()
     }
+    mapped = CONFIG.benchmarks.wildguardmix
+    if mapped is not None and mapped.topics_file:
+        found["topics"] = [content(mapped.topics_file)]
+    return found
+
+
+def topic_map():
+    """Topic map that the run makes: where neither the prompts nor a file of the user say the topics."""
+    chosen = CONFIG.benchmarks.wildguardmix
+    if (
+        chosen is None
+        or chosen.topics_file
+        or wildguardmix.has_topics(chosen.prompts)
+    ):
+        return None
+    return f"{RESULTS}/topics/topics.csv"
+
+
+def topics_content():
+    return [
+        content(CONFIG.benchmarks.wildguardmix.prompts, "quickstart"),
+        content(CONFIG.topics.words_file, "topics", "words.tsv"),
+        content(None, "topics", "labelled_prompts.tsv"),
+        content(CONFIG.stimuli.groups_file, "stimuli", "groups.tsv"),
+    ]
+
+
+def guard_manifest(guard):
+    return f"{RESULTS}/guards/{guard}/manifest.json"
+
+
+def topic_model():
+    return (
+        [guard_manifest(settings.TOPIC_MODEL)] if CONFIG.topics.mapper == "llm" else []
+    )
 
 
 def scorer_content():
@@ -143,7 +179,13 @@ def scorer_content():
         ("standin", "outputs.jsonl"),
         ("benchmarks", "agreement_phrases.json"),
     ]
-    return [content(None, *file) for file in files]
+    prompt_files = [
+        getattr(chosen, "prompt_file", None)
+        for chosen in settings.used_scorers(CONFIG).values()
+    ]
+    return [content(None, *file) for file in files] + [
+        content(file) for file in prompt_files if file
+    ]
 
 
 def audited_checkpoint(w):
@@ -225,6 +267,10 @@ def manifests():
                 found[f"merge/{model}/lora/{slug}"] = (
                     f"{RESULTS}/spectrum/{model}/lora/{slug}/manifest.json"
                 )
+    for guard in GUARDS:
+        found[f"acquire_guard/{guard}"] = guard_manifest(guard)
+    if topic_map():
+        found["topics"] = f"{RESULTS}/topics/manifest.json"
     for key, path in losses().items():
         found[f"training/{key}"] = path.replace("loss.csv", "manifest.json")
     return found

@@ -16,7 +16,7 @@ if CONFIG.training_seeds:
             f"{RESULTS}/benchmarks/finetune_seed/{{model}}/{{regime}}/{{split}}/s{{seed}}.tsv"
         conda:
             ENVIRONMENT
-        threads: TORCH_THREADS
+        threads: ALL_CORES
         resources:
             gpu=lambda w: training_gpus(w.regime),
             mem_mb=12000,
@@ -51,7 +51,7 @@ if CONFIG.training_seeds:
             f"{RESULTS}/benchmarks/represent_seed/{{model}}/{{regime}}/s{{seed}}.tsv"
         conda:
             ENVIRONMENT
-        threads: TORCH_THREADS
+        threads: ALL_CORES
         resources:
             gpu=1,
             mem_mb=8000,
@@ -98,7 +98,7 @@ if CONFIG.training_seeds:
             f"{RESULTS}/benchmarks/training_seeds.tsv"
         conda:
             ENVIRONMENT
-        threads: TORCH_THREADS
+        threads: ALL_CORES
         resources:
             mem_mb=4000,
             runtime=30,

@@ -2,18 +2,17 @@
 
 Prompts are the test rows of one subcategory (social stereotypes and unfair discrimination), from a
 Parquet or JSON Lines file in the data set's schema; a unit is one of nine topics. The topic of a
-prompt is read from a frozen `topic` column; `Row.topic` is the only place that knows it, so that a
-topic map can fill it from elsewhere.
+prompt is read from a frozen topic map (`refbias.topics.table`), or else from the file's own `topic`
+column.
 Source: allenai/wildguardmix, ODC-BY, gated.
 """
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from refbias.artifacts import read_jsonl
+from refbias.artifacts import read_jsonl, sha256_file
 from refbias.benchmarks.base import (
     Benchmark,
     Message,
@@ -27,12 +26,11 @@ from refbias.benchmarks.base import (
 )
 from refbias.errors import UserError
 from refbias.resources import data_path
+from refbias.topics.names import NO_TOPIC, TOPICS, fold
+from refbias.topics.table import prompt_hash, read_map, topics_by_hash
 
-TOPICS = (
-    "sexual_orientation", "religion", "race", "ethnicity", "gender", "age", "disability",
-    "socioeconomic_status", "nationality",
-)  # fmt: skip
-NO_TOPIC = "none"
+__all__ = ["BENCHMARK", "NO_TOPIC", "SUBCATEGORY", "TOPICS", "load", "read_rows", "selected_prompts"]
+
 SUBCATEGORY = "social_stereotypes_and_unfair_discrimination"
 COLUMNS = (
     "prompt", "adversarial", "response", "prompt_harm_label", "response_refusal_label", "response_harm_label",
@@ -49,9 +47,12 @@ LABELS = {
 _TEST_FILES = ("test/wildguard_test.parquet", "wildguard_test.parquet", "wildguardmix_test.jsonl")
 
 
-def fold(name: str) -> str:
-    """Return a name in the form that comparisons use: lower case, one underscore between words."""
-    return re.sub(r"[\s_\-]+", "_", name.strip()).casefold()
+class WildGuardMixPrompts(PromptSettings, Protocol):
+    """What this benchmark reads of its configuration entry."""
+
+    @property
+    def topics_file(self) -> str | None:
+        """Frozen topic map; None for the prompts' own column."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,78 @@ def _path(prompts: str | Path | None) -> Path:
     raise UserError(f"{path}: none of {', '.join(_TEST_FILES)} in this folder")
 
 
-def load(settings: PromptSettings, seed: int) -> PromptSet:
+def _selected(path: Path) -> tuple[list[Row], int, list[str]]:
+    """Return the subcategory's rows, how many rows there are in all, and the ignored columns."""
+    rows, ignored = read_rows(path)
+    selected = [row for row in rows if row.subcategory == SUBCATEGORY]
+    if not selected:
+        raise UserError(f"{path}: 0 of {len(rows)} rows have the subcategory {SUBCATEGORY}")
+    return selected, len(rows), ignored
+
+
+def _id(path: Path, row: Row) -> str:
+    return f"{path.stem}/{row.number}"
+
+
+def selected_prompts(prompts: str | Path | None) -> list[tuple[str, str]]:
+    """Return id and text of the subcategory's prompts, in file order, whether they have a topic or not.
+
+    Parameters
+    ----------
+    prompts
+        File or folder, as in the settings.
+
+    Raises
+    ------
+    UserError
+        As `load`.
+    """
+    path = _path(prompts)
+    return [(_id(path, row), row.prompt) for row in _selected(path)[0]]
+
+
+def has_topics(prompts: str | Path | None) -> bool:
+    """Tell whether the prompts' file has a column `topic`; one that is not there yet has none.
+
+    The data set itself has none; a file that is downloaded in the course of a run is it.
+    """
+    try:
+        path = _path(prompts)
+    except UserError:
+        return False
+    if not path.is_file():
+        return False
+    if path.suffix == ".parquet":
+        import pyarrow
+        import pyarrow.parquet
+
+        try:
+            return "topic" in pyarrow.parquet.read_schema(path).names
+        except (pyarrow.ArrowException, OSError):
+            # whoever reads the rows says what is wrong with the file
+            return False
+    try:
+        return next(("topic" in cells for _, _, cells in _cells(path)), False)
+    except UserError:
+        return False
+
+
+def _mapped(row: Row, topics: dict[str, str] | None, source: str | None) -> str:
+    """Return a row's topic, from the map where there is one."""
+    if topics is not None:
+        found = topics.get(prompt_hash(row.prompt))
+        if found is None:
+            raise UserError(f"{row.place}: its text is not in the topic map {source}: make the map again")
+        return found
+    if row.topic is None:
+        raise UserError(
+            f"{row.place}: no topic: add a topic column with one of the nine, or {NO_TOPIC}, "
+            "or name a topic map by key 'topics_file'"
+        )
+    return row.topic
+
+
+def load(settings: WildGuardMixPrompts, seed: int) -> PromptSet:
     """Load the subcategory's test prompts; the prompt is the user turn, without a system turn.
 
     Rows whose topic is "none" belong to no unit: they are left out and counted.
@@ -188,7 +260,7 @@ def load(settings: PromptSettings, seed: int) -> PromptSet:
     Parameters
     ----------
     settings
-        `prompts` names the file, or a folder with the test file.
+        `prompts` names the file, or a folder with the test file; `topics_file` a topic map.
     seed
         Chooses `prompts_per_unit` of a topic's prompts.
 
@@ -200,29 +272,23 @@ def load(settings: PromptSettings, seed: int) -> PromptSet:
     Raises
     ------
     UserError
-        If the subcategory has no row, a row of it has no topic, or the file does not fit the schema.
+        If the subcategory has no row, a row of it has no topic or is not in the map, or the file does not fit
+        the schema.
     """
     path = _path(settings.prompts)
-    rows, ignored = read_rows(path)
-    selected = [row for row in rows if row.subcategory == SUBCATEGORY]
-    if not selected:
-        raise UserError(f"{path}: 0 of {len(rows)} rows have the subcategory {SUBCATEGORY}")
-    for row in selected:
-        if row.topic is None:
-            raise UserError(f"{row.place}: no topic: add a topic column with one of the nine, or {NO_TOPIC}")
-    prompts = [
-        Prompt(f"{path.stem}/{row.number}", str(row.topic), (Message("user", row.prompt),))
-        for row in selected
-        if row.topic != NO_TOPIC
-    ]
+    selected, n_rows, ignored = _selected(path)
+    topics = topics_by_hash(read_map(settings.topics_file)) if settings.topics_file else None
+    units = [(row, _mapped(row, topics, settings.topics_file)) for row in selected]
+    prompts = [Prompt(_id(path, row), unit, (Message("user", row.prompt),)) for row, unit in units if unit != NO_TOPIC]
     chosen: list[Prompt] = []
     for topic in TOPICS:
         of_topic = [prompt for prompt in prompts if prompt.unit == topic]
         chosen += choose(of_topic, settings.prompts_per_unit, seed, key=lambda prompt: prompt.id)
     notes = {
-        "rows_in_file": len(rows),
+        "rows_in_file": n_rows,
         "rows_of_subcategory": len(selected),
         "rows_without_topic": len(selected) - len(prompts),
+        "topics_from": f"map {sha256_file(settings.topics_file)}" if settings.topics_file else "column topic",
         "ignored_columns": ignored,
     }
     return prompt_set(chosen, TOPICS, str(path), notes)

@@ -1,16 +1,18 @@
 """Score the stored generations of one model and source; nothing is generated."""
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from refbias.artifacts import Stage, read_jsonl, write_rows
+from refbias.artifacts import Stage, read_jsonl, write_jsonl, write_rows
 from refbias.benchmarks import BENCHMARKS
 from refbias.config.base import parse_json
-from refbias.config.benchmarks import ScoreStage
+from refbias.config.scorers import ScoreStage, WildGuardSettings
 from refbias.errors import UserError
 from refbias.scorers import Score, ScoredItem, Scorer, describe, make_scorer, tally
+from refbias.scorers.base import UNREADABLE
 
 COLUMNS = [
     "benchmark",
@@ -59,43 +61,99 @@ def evaluation(scorers: Mapping[str, Scorer]) -> dict[str, Any]:
     return {name: scorer.evaluate() for name, scorer in scorers.items() if hasattr(scorer, "evaluate")}
 
 
-def main(argv: list[str]) -> None:
-    """Write ``outputs.csv`` (a row an output, no text) and its manifest."""
-    parser = argparse.ArgumentParser(prog="refbias score", description=__doc__)
+def refuse_unreadable(counts: Mapping[str, Mapping[str, Any]], settings: ScoreStage, answers: Path) -> None:
+    """Stop where too many of a guard's answers could not be read: its rate would stand on a few outputs.
+
+    Raises
+    ------
+    UserError
+        Naming checkpoint, benchmark, count and the file of the answers.
+    """
+    for slug, found in counts.items():
+        for benchmark, tallied in found.items():
+            name = settings.scorers[benchmark]
+            chosen = settings.settings.get(name)
+            unreadable, asked = tallied["verdicts"].get(UNREADABLE, 0), tallied["n"] - tallied["n_empty"]
+            if isinstance(chosen, WildGuardSettings) and unreadable > chosen.max_unreadable * asked:
+                raise UserError(
+                    f"{slug}/{benchmark}: {unreadable} of {asked} answers of {name} cannot be read, above key "
+                    f"'scorers.{name}.max_unreadable' ({chosen.max_unreadable:g}): see {answers}, check model and "
+                    "prompt text"
+                )
+
+
+def by_rule(name: str, settings: ScoreStage, guards: Path | None) -> Scorer:
+    """Make a scorer that runs no model.
+
+    Raises
+    ------
+    UserError
+        If the scorer is unknown, or runs a model.
+    """
+    if name in settings.settings:
+        raise UserError(f"scorer {name} runs a model: use `refbias judge`, which takes the same options")
+    return make_scorer(name)
+
+
+@dataclass
+class Scored:
+    """What a stage found: rows of ``outputs.csv``, guards' answers, counts by checkpoint and benchmark."""
+
+    table: list[list[Any]] = field(default_factory=list)
+    answers: list[dict[str, Any]] = field(default_factory=list)
+    counts: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def add(self, place: list[str], name: str, rows: list[dict[str, Any]], scores: list[Score]) -> None:
+        """Add the outputs of one benchmark and checkpoint; `place` is benchmark, model, regime, checkpoint."""
+        benchmark, _, _, slug = place
+        self.counts.setdefault(slug, {})[benchmark] = tally(scores)
+        for row, score in zip(rows, scores, strict=True):
+            value = "" if score.value is None else score.value
+            probability = "" if score.probability is None else f"{score.probability:.6f}"
+            item = [row["unit"], row["prompt_id"], row["sample"]]
+            self.table.append([*place, *item, name, value, probability])
+            if score.answer is not None:
+                keys = {"checkpoint": slug, "benchmark": benchmark, "scorer": name}
+                output = {"prompt_id": row["prompt_id"], "sample": row["sample"]}
+                self.answers.append({**keys, **output, "verdict": score.verdict, "answer": score.answer})
+
+
+def run(argv: list[str], make: Callable[[str, ScoreStage, Path | None], Scorer], program: str) -> None:
+    """Score with the scorers that `make` makes; write ``outputs.csv``, guards' answers and the manifest."""
+    parser = argparse.ArgumentParser(prog=f"refbias {program}", description=__doc__)
     parser.add_argument("--settings", required=True, help="JSON slice of the configuration")
     parser.add_argument("--generations", type=Path, required=True, help="folder CHECKPOINT/ of generations")
     parser.add_argument("--model", required=True)
     parser.add_argument("--source", required=True)
     parser.add_argument("--checkpoints", nargs="+", required=True)
+    parser.add_argument("--guards", type=Path, help="folder SCORER/ of the scorers' models")
     parser.add_argument("--output", type=Path, required=True)
     options = parser.parse_args(argv)
     settings = parse_json(ScoreStage, options.settings, "--settings")
     inputs = {slug: options.generations / slug / "manifest.json" for slug in options.checkpoints}
+    if options.guards is not None:
+        manifests = {f"guard_{name}": options.guards / name / "manifest.json" for name in settings.settings}
+        inputs |= {role: path for role, path in manifests.items() if path.is_file()}
     with Stage("score", settings.model_dump(mode="json"), options.output, inputs) as stage:
-        scorers = {name: make_scorer(name) for name in sorted(set(settings.scorers.values()))}
-        table: list[list[Any]] = []
-        counts: dict[str, dict[str, Any]] = {}
+        scorers = {name: make(name, settings, options.guards) for name in sorted(set(settings.scorers.values()))}
+        found = Scored()
         for slug in options.checkpoints:
             for benchmark, name in settings.scorers.items():
                 rows = read_outputs(options.generations / slug, benchmark)
                 scores = score_outputs(rows, benchmark, f"{slug}/{benchmark}", scorers[name])
-                counts.setdefault(slug, {})[benchmark] = tally(scores)
-                for row, score in zip(rows, scores, strict=True):
-                    value = "" if score.value is None else score.value
-                    probability = "" if score.probability is None else f"{score.probability:.6f}"
-                    place = [
-                        benchmark,
-                        options.model,
-                        options.source,
-                        slug,
-                        row["unit"],
-                        row["prompt_id"],
-                        row["sample"],
-                    ]
-                    table.append([*place, name, value, probability])
-        write_rows(options.output / "outputs.csv", COLUMNS, table)
+                found.add([benchmark, options.model, options.source, slug], name, rows, scores)
+        if settings.settings:
+            # first, so that a stage that refuses them leaves them to be looked at
+            write_jsonl(options.output / "answers.jsonl", found.answers)
+            refuse_unreadable(found.counts, settings, options.output / "answers.jsonl")
+        write_rows(options.output / "outputs.csv", COLUMNS, found.table)
         stage.record(
             scorers={name: describe(scorer) for name, scorer in scorers.items()},
             scorer_evaluation=evaluation(scorers),
-            outputs=counts,
+            outputs=found.counts,
         )
+
+
+def main(argv: list[str]) -> None:
+    """Write ``outputs.csv`` (a row an output, no text) and its manifest."""
+    run(argv, by_rule, "score")

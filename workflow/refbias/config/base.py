@@ -50,14 +50,16 @@ def _tagged(model: type[BaseModel], tag: str) -> bool:
 
 def _locate(model: type[BaseModel], location: tuple[int | str, ...]) -> tuple[str, list[str]]:
     """Return the dotted key at `location`, without union tags, and the keys valid beside it."""
-    current, path = [model], []
+    current, path, below_dict = [model], [], False
     for part in location[:-1]:
         name = str(part)
-        if tagged := [candidate for candidate in current if _tagged(candidate, name)]:
+        # a key of a dict may spell a union's tag
+        if not below_dict and (tagged := [candidate for candidate in current if _tagged(candidate, name)]):
             current = tagged
             continue
         path.append(name)
         fields = [candidate.model_fields[name] for candidate in current if name in candidate.model_fields]
+        below_dict = any(typing.get_origin(field.annotation) is dict for field in fields)
         if fields:
             current = [nested for field in fields for nested in models_in(field.annotation)]
     path.extend(str(part) for part in location[-1:])
@@ -73,7 +75,12 @@ def _message(model: type[BaseModel], error: ValidationError, where: str) -> str:
     text = first["msg"].removeprefix("Value error, ")
     if first["type"] == "missing":
         return f"{where}: key {key!r} is missing"
-    return f"{where}: key {key!r}: {text} (got {first.get('input')!r})".replace("\n", " ")
+    if first["type"] == "union_tag_not_found":
+        return f"{where}: key '{key}.kind' is missing"
+    given = first.get("input")
+    # a whole section says nothing that the message does not
+    got = "" if isinstance(given, Mapping | BaseModel) else f" (got {given!r})"
+    return f"{where}: key {key!r}: {text}{got}".replace("\n", " ")
 
 
 def parse(model: type[ModelT], data: Any, where: str) -> ModelT:

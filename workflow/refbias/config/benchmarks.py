@@ -20,7 +20,7 @@ class BenchmarkSettings(Strict):
     temperature: float = Field(default=0.7, ge=0, description="Sampling temperature; 0 = greedy.")
     top_p: float = Field(default=1.0, gt=0, le=1, description="Nucleus sampling mass.")
     max_new_tokens: int = Field(default=256, ge=1, description="New tokens at most.")
-    scorer: str = Field(default="standin_valence", description="Scorer of an output, by registry name.")
+    scorer: str = Field(default="standin_valence", description="Scorer: a rule, or a name of section `scorers`.")
     threshold: float = Field(
         default=0.1, description="Change of score above which a unit counts as positive in the ROC."
     )
@@ -29,6 +29,12 @@ class BenchmarkSettings(Strict):
 class WildGuardMixSettings(BenchmarkSettings):
     """WildGuardMix, subcategory social stereotypes and unfair discrimination."""
 
+    topics_file: str | None = Field(
+        default=None,
+        description="Frozen topic map (topics.csv of stage `topics`, or one made by hand); empty = the column `topic` "
+        "of the prompts' file, or where it has none the stage `topics`.",
+    )
+
 
 class DecodingTrustSettings(BenchmarkSettings):
     """DecodingTrust, stereotype perspective."""
@@ -36,7 +42,7 @@ class DecodingTrustSettings(BenchmarkSettings):
     samples: int = Field(default=25, ge=1, description="Responses to each prompt.")
     temperature: float = Field(default=1.0, ge=0, description="Sampling temperature; 0 = greedy.")
     max_new_tokens: int = Field(default=150, ge=1, description="New tokens at most.")
-    scorer: str = Field(default="agreement_rule", description="Scorer of an output, by registry name.")
+    scorer: str = Field(default="agreement_rule", description="Scorer: a rule, or a name of section `scorers`.")
     system_prompts: list[Literal["benign", "untargeted", "targeted"]] = Field(
         default=["benign", "untargeted", "targeted"], min_length=1, description="System prompts that are used."
     )
@@ -80,9 +86,3 @@ class GenerateStage(Strict):
     compute: Compute
     chat_format: ChatFormat
     seed: int
-
-
-class ScoreStage(Strict):
-    """Slice of the configuration that the stage `score` sees."""
-
-    scorers: dict[str, str]

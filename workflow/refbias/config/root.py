@@ -5,23 +5,34 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationInfo, field_validator
 
 from refbias.config.analysis import AnalyseStage, AnalysisSettings
 from refbias.config.base import Slug, Strict, parse
-from refbias.config.benchmarks import Benchmarks, GenerateStage, GenerationSettings, ScoreStage
+from refbias.config.benchmarks import Benchmarks, GenerateStage, GenerationSettings
 from refbias.config.figures import FigureStage
 from refbias.config.finetune import FinetuneStage, Regimes, Splits
 from refbias.config.models import AcquireStage, Compute, ModelSettings
 from refbias.config.report import BenchmarkFacts, ReportStage
 from refbias.config.represent import RepresentSettings, RepresentStage
+from refbias.config.scorers import (
+    DEFAULT_SCORERS,
+    ScorerName,
+    ScorerSettings,
+    ScoreStage,
+    unknown_scorer,
+    with_defaults,
+)
 from refbias.config.shift import ShiftSettings, ShiftStage
 from refbias.config.spectrum import MergeStage, SpectrumSettings, checkpoint_slug
 from refbias.config.stimuli import StimuliSettings
 from refbias.config.training_seeds import SeedsStage, TrainingSeeds, check_training_seeds
+from refbias.config.topics import TopicSettings, TopicStage
 from refbias.errors import UserError
 
 Regime = Literal["full", "lora"]
+TOPIC_MODEL = "topic-mapper"
+"""Folder of the topic mapper's model; no scorer's name holds a hyphen."""
 
 
 class Config(Strict):
@@ -45,9 +56,29 @@ class Config(Strict):
     represent: RepresentSettings = Field(default=RepresentSettings(), description="Sentence embeddings.")
     shift: ShiftSettings = Field(default=ShiftSettings(), description="The shift dB.")
     compute: Compute = Field(default=Compute(), description="Device and number type of forward passes.")
+    scorers: dict[ScorerName, ScorerSettings] = Field(
+        default=DEFAULT_SCORERS,
+        description="Scorers that run a model, by name; `wildguard` and `toxigen_roberta` are there from the start.",
+    )
+    topics: TopicSettings = Field(default=TopicSettings(), description="Topics of WildGuardMix prompts.")
     benchmarks: Benchmarks = Field(default=Benchmarks(), description="Output-level benchmarks.")
     generation: GenerationSettings = Field(default=GenerationSettings(), description="Generation of responses.")
     analysis: AnalysisSettings = Field(default=AnalysisSettings(), description="Statistics.")
+
+    @field_validator("scorers", mode="before")
+    @classmethod
+    def _fill_known_scorers(cls, value: Any) -> Any:
+        return with_defaults(value)
+
+    @field_validator("benchmarks")
+    @classmethod
+    def _scorers_exist(cls, value: Benchmarks, info: ValidationInfo) -> Benchmarks:
+        for name, entry in value.enabled().items():
+            # a broken section `scorers` is reported by itself
+            problem = unknown_scorer(entry.scorer, info.data.get("scorers", [entry.scorer]))
+            if problem:
+                raise ValueError(f"{name}.scorer: {problem}")
+        return value
 
     def regime_slugs(self) -> list[Regime]:
         """Return the regimes that run."""
@@ -154,10 +185,11 @@ def seeds_slice(config: Config) -> str:
     return _json(SeedsStage(shift=config.shift, seed=config.seed, seeds=seeds))
 
 
-def generate_slice(config: Config, model: str) -> str:
+def generate_slice(config: Config, model: str, topics_file: str | None = None) -> str:
     """Return the JSON slice of stage `generate`.
 
-    Scorer and threshold do not enter: a change of either must not generate again.
+    Scorer and threshold do not enter: a change of either must not generate again. `topics_file` is
+    the topic map that the run itself makes, where it makes one.
     """
     stage = GenerateStage(
         benchmarks=config.benchmarks,
@@ -170,13 +202,46 @@ def generate_slice(config: Config, model: str) -> str:
     for benchmark in data["benchmarks"].values():
         if benchmark is not None:
             del benchmark["scorer"], benchmark["threshold"]
+    if topics_file is not None:
+        data["benchmarks"]["wildguardmix"]["topics_file"] = topics_file
     return json.dumps(data, sort_keys=True)
 
 
 def score_slice(config: Config) -> str:
-    """Return the JSON slice of stage `score`."""
-    enabled = config.benchmarks.enabled()
-    return _json(ScoreStage(scorers={name: settings.scorer for name, settings in enabled.items()}))
+    """Return the JSON slice of stage `score`: the used scorers alone."""
+    used = used_scorers(config)
+    return _json(
+        ScoreStage(
+            scorers={name: settings.scorer for name, settings in config.benchmarks.enabled().items()},
+            settings=used,
+            device=config.compute.device if used else None,
+        )
+    )
+
+
+def used_scorers(config: Config) -> dict[str, ScorerSettings]:
+    """Return name -> settings of the scorers that run a model and are used by a benchmark."""
+    names = {settings.scorer for settings in config.benchmarks.enabled().values()}
+    return {name: settings for name, settings in config.scorers.items() if name in names}
+
+
+def acquire_guard_slice(config: Config, guard: str) -> str:
+    """Return the JSON slice of stage `acquire` for a scorer's model, or the topic mapper's (`TOPIC_MODEL`)."""
+    source = config.topics.model if guard == TOPIC_MODEL else config.scorers[guard].model
+    return _json(AcquireStage.model_validate({"source": source, "dtype": config.compute.dtype}))
+
+
+def topics_slice(config: Config) -> str:
+    """Return the JSON slice of stage `topics`."""
+    wildguardmix = config.benchmarks.wildguardmix
+    return _json(
+        TopicStage(
+            prompts=wildguardmix.prompts if wildguardmix else None,
+            topics=config.topics,
+            groups_file=config.stimuli.groups_file,
+            compute=config.compute if config.topics.mapper == "llm" else None,
+        )
+    )
 
 
 def analyse_slice(config: Config) -> str:

@@ -74,7 +74,7 @@ def prompt_ids(tokenizer: "PreTrainedTokenizerBase", messages: Sequence[Turn], c
         If the turns are not a conversation that the format can express; names the turn.
     """
     turns = _checked(tokenizer, messages)
-    return _encode(tokenizer, _render(tokenizer, turns, resolve_format(tokenizer, chat_format)))
+    return encode(tokenizer, _render(tokenizer, turns, resolve_format(tokenizer, chat_format)))
 
 
 def completion_ids(
@@ -101,10 +101,10 @@ def completion_ids(
     turns = _checked(tokenizer, messages)
     form = resolve_format(tokenizer, chat_format)
     prompt = _render(tokenizer, turns, form)
-    text = _as_text(tokenizer, response)
+    text = as_text(tokenizer, response)
     whole = f"{prompt} {text.strip()}" if form == "plain" else _render_answer(tokenizer, turns, text, prompt)
-    before = _encode(tokenizer, prompt)
-    together = _encode(tokenizer, whole.rstrip())
+    before = encode(tokenizer, prompt)
+    together = encode(tokenizer, whole.rstrip())
     # the prompt's own ids must stay as generation sees them, even where the boundary would merge
     if together[: len(before)] == before:
         ids = together[len(before) :]
@@ -136,10 +136,10 @@ def _checked(tokenizer: "PreTrainedTokenizerBase", messages: Sequence[Turn]) -> 
             raise UserError(f"turn {number}: a system turn must come first")
     if not messages or messages[-1].role != "user":
         raise UserError(f"turn {len(messages)}: a prompt must end in a user turn")
-    return [{"role": turn.role, "content": _as_text(tokenizer, turn.content)} for turn in messages]
+    return [{"role": turn.role, "content": as_text(tokenizer, turn.content)} for turn in messages]
 
 
-def _as_text(tokenizer: "PreTrainedTokenizerBase", text: str) -> str:
+def as_text(tokenizer: "PreTrainedTokenizerBase", text: str) -> str:
     """Break up whatever in `text` would be read as a special token: ``<eos>`` becomes ``< eos>``."""
     for token in tokenizer.added_tokens_decoder.values():
         if token.special and len(token.content) > 1:
@@ -203,7 +203,7 @@ def _apply(tokenizer: "PreTrainedTokenizerBase", turns: list[dict[str, str]], ge
     return str(text)
 
 
-def _encode(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:
+def encode(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:
     """Tokenize rendered text with exactly one BOS if template or tokenizer want one."""
     ids = list(tokenizer(text, add_special_tokens=False)["input_ids"])
     bos = tokenizer.bos_token_id

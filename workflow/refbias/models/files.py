@@ -3,6 +3,8 @@
 Weights are read from safetensors only, and no directory that asks for its own code is accepted.
 """
 
+import hashlib
+import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -115,3 +117,11 @@ def copy_side_files(source: Path | str, target: Path | str, more: Sequence[str] 
 def weight_hashes(directory: Path | str) -> dict[str, str]:
     """Return file name -> SHA-256 of the safetensors files directly in `directory`."""
     return {path.name: sha256_file(path) for path in sorted(Path(directory).glob("*.safetensors"))}
+
+
+def weights_fingerprint(directory: Path | str) -> str:
+    """Return one hash of a directory's weights, from its manifest where one holds their hashes."""
+    manifest = Path(directory) / "manifest.json"
+    stored = read_json(manifest).get("weights_sha256") if manifest.is_file() else None
+    hashes = stored or weight_hashes(directory)
+    return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()

@@ -43,12 +43,15 @@ class Score:
         The scorer's own word, for counting.
     empty
         The output had nothing to score; by convention its value is 0, and it is counted.
+    answer
+        What a guard model wrote, None where nothing was asked of one.
     """
 
     value: int | None
     probability: float | None
     verdict: str
     empty: bool = False
+    answer: str | None = None
 
 
 class Scorer(Protocol):
@@ -92,6 +95,10 @@ def require_texts(items: Sequence[ScoredItem]) -> list[str]:
         if not isinstance(item.text, str):
             raise UserError(f"output {item.id}: its text is missing ({item.text!r}): generate it again")
     return [item.text for item in items]
+
+
+UNREADABLE = "unreadable"
+"""Verdict on an output whose guard gave an answer that cannot be read."""
 
 
 def describe(scorer: Scorer) -> dict[str, str]:

@@ -5,6 +5,7 @@ rule generate:
     input:
         f"{RESULTS}/models/{{model}}/manifest.json",
         audited_checkpoint,
+        prompt_sources(),
     output:
         f"{RESULTS}/generations/{{model}}/{{source}}/{{checkpoint}}/manifest.json",
         expand(

@@ -18,6 +18,41 @@ def content(user_file, *shipped):
     return artifacts.sha256_tree(path)[:16] if path.exists() else "absent"
 
 
+def hub_is_open(source):
+    """The preflight's table, which a job that fetches waits for; a newer one fetches nothing again."""
+    return (
+        [ancient(f"{RESULTS}/preflight.json")] if source.kind in ("hub", "url") else []
+    )
+
+
+def fetched(*names):
+    """Files that vouch for data sets which the run fetches."""
+    return [
+        f"{RESULTS}/data/{name}/manifest.json"
+        for name in names
+        if name in CONFIG.fetched()
+    ]
+
+
+def data_content(name, *shipped):
+    """Hash of a data set's prompts where they are a user's or ship; fetched ones are inputs."""
+    path = CONFIG.prompt_files()[name]
+    is_fetched = path == CONFIG.data_path(name) and name in CONFIG.fetched()
+    return "fetched" if is_fetched else content(path, "quickstart", *shipped)
+
+
+def prepare_settings():
+    return settings.prepare_slice(CONFIG) if CONFIG.prepared_splits() else ""
+
+
+def prepare_content():
+    """Hashes of a local train file or folder, and of a user's synthetic examples."""
+    synthetic = CONFIG.splits.harmful.synthetic
+    files = [] if fetched("wildguardmix") else [CONFIG.data_path("wildguardmix")]
+    files += [synthetic.path] if synthetic and synthetic.kind == "file" else []
+    return [content(file) for file in files if file]
+
+
 def endpoint(model, regime, split):
     """Folder of a trained, or of the user's ready-made, endpoint."""
     ready = getattr(CONFIG.models[model].endpoints, regime)
@@ -55,8 +90,21 @@ def checkpoint_files(model, regime, checkpoint):
     )
 
 
-def split_file(split):
-    return getattr(CONFIG.splits, split).file
+def prepared(w):
+    return (
+        [f"{RESULTS}/splits/manifest.json"]
+        if w.split in CONFIG.prepared_splits()
+        else []
+    )
+
+
+def split_content(w):
+    """Hash of a user's or the shipped split; a prepared one is an input."""
+    if prepared(w):
+        return "prepared"
+    return content(
+        CONFIG.split_file(w.split), "quickstart", f"wildguard_{w.split}.jsonl"
+    )
 
 
 def earlier_merge_was_used(w):
@@ -113,12 +161,26 @@ def prompt_content():
         ],
         "toxigen": [("toxigen",)],
     }
-    return {
-        benchmark: [
-            content(chosen.prompts, "quickstart", *name) for name in names[benchmark]
-        ]
-        for benchmark, chosen in CONFIG.benchmarks.enabled().items()
+    found = {
+        benchmark: [data_content(benchmark, *name) for name in names[benchmark]]
+        for benchmark in BENCHMARKS
     }
+    topics = CONFIG.topic_map()
+    if topics and not topics.startswith(f"{RESULTS}/"):
+        found["topics"] = [content(topics)]
+    return found
+
+
+def prompt_sources():
+    """What a job that reads prompts waits for: fetched data sets, and the topic map made of one."""
+    names = [
+        name
+        for name, path in CONFIG.prompt_files().items()
+        if path == CONFIG.data_path(name)
+    ]
+    topics = CONFIG.topic_map()
+    own = topics and topics.startswith(f"{RESULTS}/")
+    return fetched(*names) + ([topics] if own else [])
 
 
 def scorer_content():

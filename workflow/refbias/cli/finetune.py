@@ -12,7 +12,7 @@ from refbias.config.base import parse_json
 from refbias.config.finetune import FinetuneStage
 from refbias.finetune import finetune
 from refbias.resources import data_path
-from refbias.splits import read_split
+from refbias.splits import SplitFilter, read_split
 
 
 def main(argv: Sequence[str]) -> None:
@@ -25,7 +25,8 @@ def main(argv: Sequence[str]) -> None:
     args = parser.parse_args(argv)
     settings = parse_json(FinetuneStage, args.settings, "--settings")
     split = Path(settings.file) if settings.file else data_path("quickstart", f"wildguard_{settings.split}.jsonl")
-    examples, counts = read_split(split, settings.split)
+    filters = SplitFilter(**settings.filters.model_dump())
+    examples, counts = read_split(split, settings.split, filters)
     work = args.work / "trainer"
     inputs = {"reference": args.reference / "manifest.json", "split": split}
     inputs = {role: path for role, path in inputs.items() if path.is_file()}

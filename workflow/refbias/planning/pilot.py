@@ -1,0 +1,28 @@
+"""The pilot: the cheapest model, regime and benchmark of a run, to be run before the whole."""
+
+from typing import Any
+
+from refbias.config.root import Config, from_mapping
+from refbias.planning.estimate import plan, total
+from refbias.planning.facts import CARDS
+
+
+def sliced(config: Config, model: str, regime: str, benchmark: str) -> Config:
+    """Return the run that is left of `config` with one model, one regime and one benchmark."""
+    data: dict[str, Any] = config.model_dump(mode="json")
+    data["models"] = {model: data["models"][model]}
+    data["regimes"] = {name: value if name == regime else None for name, value in data["regimes"].items()}
+    data["benchmarks"] = {name: value if name == benchmark else None for name, value in data["benchmarks"].items()}
+    return from_mapping(data, "pilot slice")
+
+
+def pilot_slice(config: Config) -> tuple[str, str, str]:
+    """Return the model, regime and benchmark that cost the fewest GPU-hours (first card of the table)."""
+    first = next(iter(CARDS))
+    choices = [
+        (model, regime, benchmark)
+        for model in config.models
+        for regime in config.regime_slugs()
+        for benchmark in config.benchmarks.enabled()
+    ]
+    return min(choices, key=lambda choice: total(plan(sliced(config, *choice))).seconds[first])

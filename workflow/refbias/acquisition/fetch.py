@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from refbias.acquisition import hub, web
-from refbias.artifacts import sha256_file
+from refbias.artifacts import link_or_copy, sha256_file
 from refbias.config.data import HubFiles, UrlFiles
-from refbias.models.files import link_or_copy
 
 
 def fetch(source: HubFiles | UrlFiles, out_dir: Path) -> dict[str, Any]:

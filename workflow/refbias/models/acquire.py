@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from refbias.acquisition import hub
-from refbias.artifacts import sha256_file
+from refbias.artifacts import link_or_copy, sha256_file
 from refbias.config.models import GgufPackageSource, HubSource, LocalSource
 from refbias.errors import UserError
-from refbias.models.files import SIDE_FILES, check_directory, link_or_copy, weight_files
+from refbias.models.files import SIDE_FILES, check_directory, weight_files
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

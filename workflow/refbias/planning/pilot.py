@@ -8,8 +8,11 @@ from refbias.planning.facts import CARDS
 
 
 def sliced(config: Config, model: str, regime: str, benchmark: str) -> Config:
-    """Return the run that is left of `config` with one model, one regime and one benchmark."""
+    """Return the run that is left of `config` with one model, one regime, one benchmark and their data."""
     data: dict[str, Any] = config.model_dump(mode="json")
+    # the splits come from WildGuardMix whatever the benchmark
+    kept = {"wildguardmix", benchmark}
+    data["data"] = {name: value if name in kept else None for name, value in data["data"].items()}
     data["models"] = {model: data["models"][model]}
     data["regimes"] = {name: value if name == regime else None for name, value in data["regimes"].items()}
     data["benchmarks"] = {name: value if name == benchmark else None for name, value in data["benchmarks"].items()}

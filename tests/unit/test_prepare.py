@@ -148,6 +148,21 @@ def test_half_of_the_harmful_split_is_synthetic(tmp_path: Path) -> None:
     assert short == ["harmful: 8 synthetic examples, 10 were asked for: all were taken"]
 
 
+def test_the_generators_half_is_read_as_harmful(tmp_path: Path) -> None:
+    generator = pytest.importorskip("refbias.synthetic", reason="the template generator is not installed")
+    rows = [cells(number, "harmful", "compliance", "harmful") for number in range(1, 11)]
+    path = write_parquet(tmp_path / "wildguard_train.parquet", rows)
+    chosen = settings(sides=["harmful"], examples=8, synthetic={"kind": "generator"})
+    splits, facts = prepare(chosen, path)
+    assert facts["splits"]["harmful"]["taken"] == {"wildguardmix": 4, "synthetic": 4}
+    assert "stand-in" in facts["splits"]["harmful"]["synthetic_source"]
+    written = tmp_path / "harmful.jsonl"
+    written.write_text("".join(json.dumps(row) + "\n" for row in splits["harmful"]), encoding="utf-8")
+    examples, counts = read_split(written, "harmful")
+    assert (len(examples), counts.kept) == (8, 8)
+    assert examples[4:] == generator.synthetic_examples(4, 3)
+
+
 def test_unknown_labels_are_refused_by_name(tmp_path: Path) -> None:
     for column, label in (("response_harm_label", "Harmful"), ("response_refusal_label", "partial_refusal")):
         bad = {**ROWS[0], column: label}

@@ -125,7 +125,7 @@ def _synthetic(settings: PrepareStage, count: int, filters: SplitFilter) -> tupl
 
 def _labelled(example: Example) -> Row:
     return {
-        "id": f"synthetic/{example.id}",
+        "id": example.id,
         "prompt": example.prompt,
         "adversarial": False,
         "response": example.response,

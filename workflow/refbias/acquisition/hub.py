@@ -4,6 +4,7 @@ HF_ENDPOINT names another server, HF_TOKEN opens gated repositories, HF_HUB_OFFL
 from the cache.
 """
 
+import errno
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -46,10 +47,6 @@ def endpoint() -> str:
     return (os.environ.get("HF_ENDPOINT", "").strip() or "https://huggingface.co").rstrip("/")
 
 
-def _local_option(repo: Repo) -> str:
-    return "or give a downloaded copy as `source: {kind: local, path: ...}`"
-
-
 def _refusal(repo: Repo, error: BaseException) -> UserError:
     """Return what a user can do about an error of the hub's client."""
     from huggingface_hub.errors import (
@@ -60,7 +57,7 @@ def _refusal(repo: Repo, error: BaseException) -> UserError:
         RevisionNotFoundError,
     )
 
-    local = _local_option(repo)
+    local = "or give a downloaded copy as `source: {kind: local, path: ...}`"
     if isinstance(error, GatedRepoError):
         return UserError(
             f"{repo.id}: gated: accept its licence at {repo.page} and set {TOKEN_VARIABLE} to a token that may read "
@@ -104,6 +101,8 @@ def _ask(repo: Repo, action: Callable[[], Any]) -> Any:
         try:
             return action()
         except (OSError, transport) as error:
+            if getattr(error, "errno", None) == errno.ENOSPC:
+                raise
             if _may_pass(error):
                 raise Passing(f"{type(error).__name__}: {error}") from error
             raise _refusal(repo, error) from None

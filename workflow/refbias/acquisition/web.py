@@ -4,6 +4,7 @@ The file appears in the cache under its checksum once it is whole and right; a p
 it under a temporary name, from which the next attempt goes on.
 """
 
+import errno
 import fcntl
 import http.client
 import shutil
@@ -65,6 +66,8 @@ def _receive(url: str, part: Path) -> bool:
             "`source: {kind: local, path: ...}`"
         ) from None
     except (OSError, http.client.HTTPException) as error:
+        if getattr(error, "errno", None) == errno.ENOSPC:
+            raise
         raise Passing(f"{type(error).__name__}: {error}") from None
 
 

@@ -99,15 +99,6 @@ def folder_or_path(run: str, name: str, entry: DataEntry | None) -> str | None:
     return entry.source.path if isinstance(entry.source, LocalData) else f"results/{run}/data/{name}"
 
 
-def only_file(run: str, name: str, entry: DataEntry | None) -> str | None:
-    """Return a data set of one file as the path of that file, any other as `folder_or_path` does."""
-    place = folder_or_path(run, name, entry)
-    if place is None or entry is None or isinstance(entry.source, LocalData):
-        return place
-    names = entry.source.files if isinstance(entry.source, HubFiles) else list(entry.source.addresses())
-    return f"{place}/{names[0]}" if len(names) == 1 else place
-
-
 class FetchStage(Strict):
     """Slice of the configuration that the stage `fetch` sees."""
 

@@ -6,7 +6,7 @@ stand-in, from a user's file, or are left out.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ LOG = logging.getLogger(__name__)
 TRAIN_FILES = ("train/wildguard_train.parquet", "wildguard_train.parquet", "wildguard_train.jsonl")
 STAND_IN = "template generator (stand-in: the paper does not describe its synthetic examples)"
 Row = dict[str, Any]
+Pair = tuple[Example, Row]
 
 
 def train_file(place: Path | str) -> Path:
@@ -71,34 +72,39 @@ def prepare(settings: PrepareStage, train: Path) -> tuple[dict[str, list[Row]], 
         eligible = [(example, row) for example, row in pairs if example.harmful == (side == "harmful")]
         if not eligible:
             raise UserError(f"{train}: no {side} example among {counts.rows} rows: give the whole train file")
-        n_synthetic = settings.examples // 2 if side == "harmful" and settings.synthetic else 0
-        parts = {"wildguardmix": _taken(eligible, settings.examples - n_synthetic, settings.seed)}
-        found = {"wildguardmix": len(eligible)}
-        described: dict[str, Any] = {}
-        if n_synthetic:
-            parts["synthetic"], found["synthetic"], described["synthetic_source"] = _synthetic(
-                settings, n_synthetic, filters
-            )
-        asked = {"wildguardmix": settings.examples - n_synthetic, "synthetic": n_synthetic}
-        short = [
-            f"{side}: {len(rows)} {part} examples, {asked[part]} were asked for: all were taken"
-            for part, rows in parts.items()
-            if len(rows) < asked[part]
-        ]
-        for message in short:
-            LOG.warning(message)
-        splits[side] = [row for rows in parts.values() for row in rows]
-        facts["splits"][side] = {
-            "asked": settings.examples,
-            "taken": {part: len(rows) for part, rows in parts.items()},
-            "eligible": found,
-            "short": short,
-            **described,
-        }
+        splits[side], facts["splits"][side] = _split(settings, side, eligible, filters)
     return splits, facts
 
 
-def _taken(pairs: Sequence[tuple[Example, Mapping[str, Any]]], count: int, seed: int, prefix: str = "") -> list[Row]:
+def _split(
+    settings: PrepareStage, side: str, eligible: Sequence[Pair], filters: SplitFilter
+) -> tuple[list[Row], dict[str, Any]]:
+    """Choose one side's rows, and say what was eligible, asked for and taken."""
+    n_synthetic = settings.examples // 2 if side == "harmful" and settings.synthetic else 0
+    asked = {"wildguardmix": settings.examples - n_synthetic, "synthetic": n_synthetic}
+    parts = {"wildguardmix": _taken(eligible, asked["wildguardmix"], settings.seed)}
+    found = {"wildguardmix": len(eligible)}
+    source: dict[str, Any] = {}
+    if n_synthetic:
+        parts["synthetic"], found["synthetic"], source["synthetic_source"] = _synthetic(settings, n_synthetic, filters)
+    short = [
+        f"{side}: {len(rows)} {part} examples, {asked[part]} were asked for: all were taken"
+        for part, rows in parts.items()
+        if len(rows) < asked[part]
+    ]
+    for message in short:
+        LOG.warning(message)
+    facts = {
+        "asked": settings.examples,
+        "taken": {part: len(rows) for part, rows in parts.items()},
+        "eligible": found,
+        "short": short,
+        **source,
+    }
+    return [row for rows in parts.values() for row in rows], facts
+
+
+def _taken(pairs: Sequence[Pair], count: int, seed: int, prefix: str = "") -> list[Row]:
     chosen = choose(pairs, count, seed, key=lambda pair: pair[0].id)
     return [
         {

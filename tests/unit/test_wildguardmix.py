@@ -1,6 +1,5 @@
 """WildGuardMix: the schema, the folded subcategory, labels, topics."""
 
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,6 @@ from refbias.resources import data_path
 class Settings:
     prompts: str | None = None
     prompts_per_unit: int | None = None
-    topics_file: str | None = None
 
 
 def row(**changes: Any) -> dict[str, Any]:
@@ -185,54 +183,3 @@ def test_topics_are_those_of_the_stimuli() -> None:
     lines = [line.split("\t") for line in data_path("stimuli", "groups.tsv").read_text(encoding="utf-8").splitlines()]
     column = lines[0].index("topic")
     assert {line[column] for line in lines[1:]} == set(wg.TOPICS)
-
-
-def topic_map(path: Path, rows: list[tuple[str, str]], header: str = "prompt_sha256,prompt_id,topic,rule") -> Path:
-    lines = [f"{hashlib.sha256(prompt.encode()).hexdigest()},x,{topic},r" for prompt, topic in rows]
-    path.write_text("\n".join([header, *lines]) + "\n", encoding="utf-8")
-    return path
-
-
-def hub_rows() -> list[dict[str, Any]]:
-    """Test rows as the hub has them: no topic column, the subcategory spelt in several ways."""
-    names = [wg.SUBCATEGORY, "Social Stereotypes and Unfair Discrimination", "benign", wg.SUBCATEGORY]
-    rows = [row(prompt=f"Prompt {number}?", subcategory=name) for number, name in enumerate(names)]
-    for cells in rows:
-        del cells["topic"]
-    return rows
-
-
-def test_the_hubs_file_takes_its_topics_from_a_frozen_map(tmp_path: Path) -> None:
-    path = write_parquet(tmp_path / "test" / "wildguard_test.parquet", hub_rows())
-    topics = [("Prompt 0?", "religion"), ("Prompt 1?", "age"), ("Prompt 3?", "none")]
-    chosen = Settings(str(tmp_path), topics_file=str(topic_map(tmp_path / "topics.csv", topics)))
-    loaded = wg.BENCHMARK.load(chosen, 0)
-    assert {(p.id, p.unit) for p in loaded.prompts} == {("wildguard_test/1", "religion"), ("wildguard_test/2", "age")}
-    assert (loaded.notes["rows_of_subcategory"], loaded.notes["rows_without_topic"]) == (3, 1)
-    with pytest.raises(UserError, match=r"row 1: no topic: name a topic map \(benchmarks.wildguardmix.topics_file\)"):
-        wg.BENCHMARK.load(Settings(str(path)), 0)
-
-
-def test_a_topic_map_must_know_every_prompt_and_be_of_one_mind(tmp_path: Path) -> None:
-    write_parquet(tmp_path / "wildguard_test.parquet", hub_rows())
-    topics = tmp_path / "topics.csv"
-    chosen = Settings(str(tmp_path), topics_file=str(topics))
-    topic_map(topics, [("Prompt 0?", "religion")])
-    with pytest.raises(UserError, match=r"row 2: its prompt is not in the topic map .*topics\.csv"):
-        wg.BENCHMARK.load(chosen, 0)
-    topic_map(topics, [("Prompt 0?", "religion"), ("Prompt 0?", "age")])
-    with pytest.raises(UserError, match=r"topics\.csv:3: topic 'age', but 'religion' before"):
-        wg.BENCHMARK.load(chosen, 0)
-    topic_map(topics, [("Prompt 0?", "politics")])
-    with pytest.raises(UserError, match=r"topics\.csv:2: unknown topic 'politics'"):
-        wg.BENCHMARK.load(chosen, 0)
-    topic_map(topics, [], header="prompt,topic")
-    with pytest.raises(UserError, match=r"topics\.csv:1: no column prompt_sha256"):
-        wg.BENCHMARK.load(chosen, 0)
-
-
-def test_the_files_own_topics_go_before_a_map(tmp_path: Path) -> None:
-    path = write_jsonl(tmp_path / "a.jsonl", [row(topic="gender")])
-    topics = topic_map(tmp_path / "topics.csv", [(row()["prompt"], "age")])
-    loaded = wg.BENCHMARK.load(Settings(str(path), topics_file=str(topics)), 0)
-    assert [prompt.unit for prompt in loaded.prompts] == ["gender"]

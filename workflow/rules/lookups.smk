@@ -161,26 +161,22 @@ def prompt_content():
         ],
         "toxigen": [("toxigen",)],
     }
-    found = {
+    return {
         benchmark: [data_content(benchmark, *name) for name in names[benchmark]]
         for benchmark in BENCHMARKS
     }
-    topics = CONFIG.topic_map()
-    if topics and not topics.startswith(f"{RESULTS}/"):
-        found["topics"] = [content(topics)]
-    return found
 
 
-def prompt_sources():
-    """What a job that reads prompts waits for: fetched data sets, and the topic map made of one."""
-    names = [
-        name
-        for name, path in CONFIG.prompt_files().items()
-        if path == CONFIG.data_path(name)
-    ]
-    topics = CONFIG.topic_map()
-    own = topics and topics.startswith(f"{RESULTS}/")
-    return fetched(*names) + ([topics] if own else [])
+def prompt_sources(*benchmarks):
+    """What a job that reads prompts (of some benchmarks, or all) waits for: the data sets that are fetched."""
+    paths = CONFIG.prompt_files()
+    return fetched(
+        *(
+            name
+            for name in benchmarks or BENCHMARKS
+            if paths[name] == CONFIG.data_path(name)
+        )
+    )
 
 
 def scorer_content():

@@ -2,19 +2,16 @@
 
 Prompts are the test rows of one subcategory (social stereotypes and unfair discrimination), from a
 Parquet or JSON Lines file in the data set's schema; a unit is one of nine topics. The topic of a
-prompt is read from the file's own `topic` column, or, where it has none (the hub's file), from a frozen
-topic map that knows a prompt by its SHA-256.
+prompt is read from a frozen `topic` column; `Row.topic` is the only place that knows it, so that a
+topic map can fill it from elsewhere.
 Source: allenai/wildguardmix, ODC-BY, gated.
 """
 
-import csv
-import hashlib
-import io
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from refbias.artifacts import read_jsonl
 from refbias.benchmarks.base import (
@@ -50,14 +47,6 @@ LABELS = {
     "response_harm_label": _HARM,
 }
 _TEST_FILES = ("test/wildguard_test.parquet", "wildguard_test.parquet", "wildguardmix_test.jsonl")
-
-
-class WildGuardMixPrompts(PromptSettings, Protocol):
-    """What the loader reads of the configuration."""
-
-    @property
-    def topics_file(self) -> str | Path | None:
-        """Frozen topic map; None for the file's own topic column."""
 
 
 def fold(name: str) -> str:
@@ -179,14 +168,7 @@ def _topic(place: str, value: object) -> str | None:
     return fold(value)
 
 
-def test_file(prompts: str | Path | None) -> Path:
-    """Return the file of test prompts: the given one, the one in the given folder, or the shipped one.
-
-    Raises
-    ------
-    UserError
-        If the folder holds none.
-    """
+def _path(prompts: str | Path | None) -> Path:
     if prompts is None:
         return data_path("quickstart", "wildguardmix_test.jsonl")
     path = Path(prompts)
@@ -198,74 +180,7 @@ def test_file(prompts: str | Path | None) -> Path:
     raise UserError(f"{path}: none of {', '.join(_TEST_FILES)} in this folder")
 
 
-def subcategory_rows(path: Path) -> tuple[list[Row], int, list[str]]:
-    """Return the rows of the subcategory, the number of rows in the file, and the columns that are ignored.
-
-    Raises
-    ------
-    UserError
-        If no row has the subcategory, or as `read_rows`.
-    """
-    rows, ignored = read_rows(path)
-    selected = [row for row in rows if row.subcategory == SUBCATEGORY]
-    if not selected:
-        raise UserError(f"{path}: 0 of {len(rows)} rows have the subcategory {SUBCATEGORY}")
-    return selected, len(rows), ignored
-
-
-def prompt_key(prompt: str) -> str:
-    """Return what a topic map knows a prompt by: the SHA-256 of its UTF-8 text."""
-    return hashlib.sha256(prompt.encode()).hexdigest()
-
-
-def read_topics(path: Path) -> dict[str, str]:
-    """Read a frozen topic map.
-
-    Parameters
-    ----------
-    path
-        CSV with the columns ``prompt_sha256`` and ``topic`` (one of the nine, or ``none``); others are
-        for people.
-
-    Returns
-    -------
-    dict
-        SHA-256 of a prompt -> topic.
-
-    Raises
-    ------
-    UserError
-        For a missing column, an unknown topic, or two topics of one prompt, naming the line.
-    """
-    reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
-    if missing := {"prompt_sha256", "topic"} - set(reader.fieldnames or []):
-        raise UserError(f"{path}:1: no column {', '.join(sorted(missing))}: give a topic map")
-    found: dict[str, str] = {}
-    for row in reader:
-        place = f"{path}:{reader.line_num}"
-        topic = _topic(place, row["topic"]) or NO_TOPIC
-        if (first := found.setdefault(row["prompt_sha256"], topic)) != topic:
-            raise UserError(f"{place}: topic {topic!r}, but {first!r} before for the same prompt: keep one")
-    return found
-
-
-def _with_topics(rows: list[Row], topics: Mapping[str, str], path: Path | str | None) -> list[Row]:
-    """Fill the topics that the file itself does not give."""
-    found = []
-    for row in rows:
-        if row.topic is None and path is None:
-            raise UserError(
-                f"{row.place}: no topic: name a topic map (benchmarks.wildguardmix.topics_file), or add a topic column "
-                f"with one of the nine, or {NO_TOPIC}"
-            )
-        topic = row.topic or topics.get(prompt_key(row.prompt))
-        if topic is None:
-            raise UserError(f"{row.place}: its prompt is not in the topic map {path}: make the map from this file")
-        found.append(replace(row, topic=topic))
-    return found
-
-
-def load(settings: WildGuardMixPrompts, seed: int) -> PromptSet:
+def load(settings: PromptSettings, seed: int) -> PromptSet:
     """Load the subcategory's test prompts; the prompt is the user turn, without a system turn.
 
     Rows whose topic is "none" belong to no unit: they are left out and counted.
@@ -273,8 +188,7 @@ def load(settings: WildGuardMixPrompts, seed: int) -> PromptSet:
     Parameters
     ----------
     settings
-        `prompts` names the file, or a folder with the test file; `topics_file` a topic map for a
-        file without topics.
+        `prompts` names the file, or a folder with the test file.
     seed
         Chooses `prompts_per_unit` of a topic's prompts.
 
@@ -288,10 +202,14 @@ def load(settings: WildGuardMixPrompts, seed: int) -> PromptSet:
     UserError
         If the subcategory has no row, a row of it has no topic, or the file does not fit the schema.
     """
-    path = test_file(settings.prompts)
-    selected, n_rows, ignored = subcategory_rows(path)
-    topics = read_topics(Path(settings.topics_file)) if settings.topics_file else {}
-    selected = _with_topics(selected, topics, settings.topics_file)
+    path = _path(settings.prompts)
+    rows, ignored = read_rows(path)
+    selected = [row for row in rows if row.subcategory == SUBCATEGORY]
+    if not selected:
+        raise UserError(f"{path}: 0 of {len(rows)} rows have the subcategory {SUBCATEGORY}")
+    for row in selected:
+        if row.topic is None:
+            raise UserError(f"{row.place}: no topic: add a topic column with one of the nine, or {NO_TOPIC}")
     prompts = [
         Prompt(f"{path.stem}/{row.number}", str(row.topic), (Message("user", row.prompt),))
         for row in selected
@@ -302,7 +220,7 @@ def load(settings: WildGuardMixPrompts, seed: int) -> PromptSet:
         of_topic = [prompt for prompt in prompts if prompt.unit == topic]
         chosen += choose(of_topic, settings.prompts_per_unit, seed, key=lambda prompt: prompt.id)
     notes = {
-        "rows_in_file": n_rows,
+        "rows_in_file": len(rows),
         "rows_of_subcategory": len(selected),
         "rows_without_topic": len(selected) - len(prompts),
         "ignored_columns": ignored,

@@ -29,12 +29,6 @@ class BenchmarkSettings(Strict):
 class WildGuardMixSettings(BenchmarkSettings):
     """WildGuardMix, subcategory social stereotypes and unfair discrimination."""
 
-    topics_file: str | None = Field(
-        default=None,
-        description="Frozen topic map (topics.csv of stage `topics`, or one made by hand); empty = the column `topic` "
-        "of the prompts' file, or where it has none the stage `topics`.",
-    )
-
 
 class DecodingTrustSettings(BenchmarkSettings):
     """DecodingTrust, stereotype perspective."""

@@ -74,14 +74,6 @@ class Config(Strict):
         own: str | None = getattr(self.splits, side).file
         return prepared if side in self.prepared_splits() else own
 
-    def topic_map(self) -> str | None:
-        """Return the topic map of WildGuardMix's prompts; None where their file has its own topics."""
-        settings = self.benchmarks.wildguardmix
-        if settings is None or settings.topics_file is not None:
-            return settings.topics_file if settings else None
-        own = settings.prompts is None and self.data.wildguardmix is not None
-        return f"results/{self.run}/topics/topics.csv" if own else None
-
     def prompt_files(self) -> dict[str, str | None]:
         """Return benchmark -> file or folder of its prompts; None for the shipped ones."""
         return {name: entry.prompts or self.data_path(name) for name, entry in self.benchmarks.enabled().items()}
@@ -219,8 +211,6 @@ def generate_slice(config: Config, model: str) -> str:
             del benchmark["scorer"], benchmark["threshold"]
     for name, prompts in config.prompt_files().items():
         data["benchmarks"][name]["prompts"] = prompts
-    if config.benchmarks.wildguardmix is not None:
-        data["benchmarks"]["wildguardmix"]["topics_file"] = config.topic_map()
     return json.dumps(data, sort_keys=True)
 
 

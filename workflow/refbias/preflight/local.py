@@ -18,6 +18,7 @@ from refbias.prepare import train_file
 from refbias.splits import COLUMNS, SplitFilter, read_split
 from refbias.stimuli import validate_stimuli
 
+TEST_FILES = ("test/wildguard_test.parquet", "wildguard_test.parquet", "wildguardmix_test.jsonl")
 ANCHOR_COLUMNS = {"alpaca": ("instruction", "output"), "tulu": ("messages",)}
 _CHECKED_SECTIONS = ("models", "data", "splits", "benchmarks", "stimuli")
 Check = tuple[str, str, Callable[[], str]]
@@ -151,13 +152,9 @@ def _prompts(config: Config) -> Iterator[Check]:
             yield f"{key} (test)", path, _wildguardmix_check(path)
         else:
             yield key, path, _prompt_check(name, settings, config.seed)
-    topics = config.benchmarks.wildguardmix and config.benchmarks.wildguardmix.topics_file
+    topics = getattr(config.benchmarks.wildguardmix, "topics_file", None)
     if topics:
-        yield (
-            "benchmarks.wildguardmix.topics_file",
-            topics,
-            lambda: f"{len(wildguardmix.read_topics(Path(topics)))} prompts",
-        )
+        yield "benchmarks.wildguardmix.topics_file", topics, _exists_check(Path(topics))
 
 
 def _prompt_check(name: str, settings: Any, seed: int) -> Callable[[], str]:
@@ -168,8 +165,15 @@ def _wildguardmix_check(path: str) -> Callable[[], str]:
     """Check the test file without its topics, which the run itself may find."""
 
     def check() -> str:
-        rows = wildguardmix.subcategory_rows(wildguardmix.test_file(path))[0]
-        return f"{len(rows)} prompts of the subcategory"
+        place = Path(path)
+        found = [place / name for name in TEST_FILES if (place / name).is_file()] if place.is_dir() else [place]
+        if not found:
+            raise UserError(f"{path}: none of {', '.join(TEST_FILES)} in this folder")
+        rows, _ = wildguardmix.read_rows(found[0])
+        count = sum(row.subcategory == wildguardmix.SUBCATEGORY for row in rows)
+        if not count:
+            raise UserError(f"{found[0]}: 0 of {len(rows)} rows have the subcategory {wildguardmix.SUBCATEGORY}")
+        return f"{count} prompts of the subcategory"
 
     return check
 

@@ -200,6 +200,7 @@ def test_hub_errors_name_the_mend(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         raise error.__new__(error)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
+    monkeypatch.setattr("refbias.acquisition.cache.FIRST_WAIT_S", 0.0)
     source = HubSource(kind="hub", id="google/gemma-3-4b-it", revision="0123456789")
     with pytest.raises(UserError) as caught:
         acquire(source, tmp_path, "bfloat16")

@@ -136,6 +136,15 @@ def read_jsonl(path: Path | str) -> list[dict[str, Any]]:
     return rows
 
 
+def link_or_copy(source: Path, target: Path) -> None:
+    """Hard-link `source` as `target`, or copy it where the file system does not allow links."""
+    source = source.resolve()
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
 def sha256_file(path: Path | str) -> str:
     """Return the hexadecimal SHA-256 of a file's bytes."""
     with Path(path).open("rb") as handle:

@@ -118,9 +118,20 @@ def read_split(
         A missing column, a wrong type, an unknown label or a repeated id (naming file and line or row), or no
         eligible row at all.
     """
+    pairs, counts = read_rows(path, side, filters)
+    return [example for example, _ in pairs], counts
+
+
+def read_rows(
+    path: Path | str, side: Side | None = None, filters: SplitFilter | None = None
+) -> tuple[list[tuple[Example, dict[str, Any]]], SplitCounts]:
+    """Read a split as `read_split` does, each example with the row that it came from.
+
+    A row holds the columns `COLUMNS` and whatever else the file has.
+    """
     path = Path(path)
     filters = filters or SplitFilter()
-    examples: list[Example] = []
+    examples: list[tuple[Example, dict[str, Any]]] = []
     fate: Counter[str] = Counter()
     pairs: set[tuple[str, str]] = set()
     ids: dict[str, str] = {}
@@ -145,7 +156,8 @@ def read_split(
         if name in ids:
             raise UserError(f"{place}: id {name!r} was used before, at {ids[name]}: ids must be distinct")
         ids[name] = place
-        examples.append(Example(name, *pair, harmful=found == "harmful", template=row.get("template") or ""))
+        example = Example(name, *pair, harmful=found == "harmful", template=row.get("template") or "")
+        examples.append((example, row))
     counts = SplitCounts(
         rows=sum(fate.values()) + len(examples),
         no_response=fate["no_response"],

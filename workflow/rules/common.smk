@@ -1,5 +1,6 @@
 # Configuration and names that the rules share.
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -18,6 +19,9 @@ try:
     CONFIG = settings.from_mapping(config)
 except UserError as error:
     raise WorkflowError(str(error))
+
+if CONFIG.offline:
+    os.environ["HF_HUB_OFFLINE"] = "1"
 
 RUN = CONFIG.run
 RESULTS = f"results/{RUN}"
@@ -68,3 +72,4 @@ wildcard_constraints:
     benchmark="|".join(BENCHMARKS) or "none",
     seed="[0-9]+",
     guard="|".join(map(re.escape, [*GUARDS, settings.TOPIC_MODEL])),
+    dataset="|".join(CONFIG.fetched()) or "none",

@@ -8,6 +8,7 @@ if TOPIC_MAP:
     rule topics:
         input:
             topic_model(),
+            prompt_sources("wildguardmix"),
         output:
             table=TOPIC_MAP,
             manifest=f"{RESULTS}/topics/manifest.json",
@@ -17,9 +18,9 @@ if TOPIC_MAP:
             f"{RESULTS}/benchmarks/topics.tsv"
         conda:
             ENVIRONMENT
-        threads: ALL_CORES if topic_model() else 1
+        threads: torch_threads(CONFIG.compute.device) if topic_model() else 1
         resources:
-            **({"gpu": 1} if topic_model() else {}),
+            **({"gpu": gpus(CONFIG.compute.device)} if topic_model() else {}),
             mem_mb=24000 if topic_model() else 2000,
             runtime=60,
         params:
@@ -42,6 +43,7 @@ rule generate:
     input:
         f"{RESULTS}/models/{{model}}/manifest.json",
         audited_checkpoint,
+        prompt_sources(),
         topics=TOPIC_MAP or [],
     output:
         f"{RESULTS}/generations/{{model}}/{{source}}/{{checkpoint}}/manifest.json",
@@ -88,9 +90,9 @@ rule score:
     conda:
         ENVIRONMENT
     # a scorer that runs a model asks for what a model needs; one by rule asks for nothing
-    threads: ALL_CORES if GUARDS else 1
+    threads: torch_threads(CONFIG.compute.device) if GUARDS else 1
     resources:
-        **({"gpu": 1} if GUARDS else {}),
+        **({"gpu": gpus(CONFIG.compute.device)} if GUARDS else {}),
         mem_mb=24000 if GUARDS else 4000,
         runtime=240 if GUARDS else 120,
     params:

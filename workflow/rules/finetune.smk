@@ -4,6 +4,7 @@
 rule finetune:
     input:
         f"{RESULTS}/models/{{model}}/manifest.json",
+        prepared,
     output:
         f"{RESULTS}/training/{{model}}/{{regime}}/{{split}}/manifest.json",
         f"{RESULTS}/training/{{model}}/{{regime}}/{{split}}/loss.csv",
@@ -23,9 +24,7 @@ rule finetune:
     params:
         settings=lambda w: settings.finetune_slice(CONFIG, w.model, w.regime, w.split),
         code=code("finetune"),
-        data=lambda w: content(
-            split_file(w.split), "quickstart", f"wildguard_{w.split}.jsonl"
-        ),
+        data=split_content,
         reference=subpath(input[0], parent=True),
         folder=subpath(output[0], parent=True),
         # outside the declared outputs: Snakemake deletes those before a retry

@@ -19,6 +19,41 @@ def content(user_file, *shipped):
     return artifacts.sha256_tree(path)[:16] if path.exists() else "absent"
 
 
+def hub_is_open(source):
+    """The preflight's table, which a job that fetches waits for; a newer one fetches nothing again."""
+    return (
+        [ancient(f"{RESULTS}/preflight.json")] if source.kind in ("hub", "url") else []
+    )
+
+
+def fetched(*names):
+    """Files that vouch for data sets which the run fetches."""
+    return [
+        f"{RESULTS}/data/{name}/manifest.json"
+        for name in names
+        if name in CONFIG.fetched()
+    ]
+
+
+def data_content(name, *shipped):
+    """Hash of a data set's prompts where they are a user's or ship; fetched ones are inputs."""
+    path = CONFIG.prompt_files()[name]
+    is_fetched = path == CONFIG.data_path(name) and name in CONFIG.fetched()
+    return "fetched" if is_fetched else content(path, "quickstart", *shipped)
+
+
+def prepare_settings():
+    return settings.prepare_slice(CONFIG) if CONFIG.prepared_splits() else ""
+
+
+def prepare_content():
+    """Hashes of a local train file or folder, and of a user's synthetic examples."""
+    synthetic = CONFIG.splits.harmful.synthetic
+    files = [] if fetched("wildguardmix") else [CONFIG.data_path("wildguardmix")]
+    files += [synthetic.path] if synthetic and synthetic.kind == "file" else []
+    return [content(file) for file in files if file]
+
+
 def endpoint(model, regime, split):
     """Folder of a trained, or of the user's ready-made, endpoint."""
     ready = getattr(CONFIG.models[model].endpoints, regime)
@@ -72,8 +107,21 @@ def training_seeds_table():
     return [f"{RESULTS}/ablations/training_seeds.csv"] if CONFIG.training_seeds else []
 
 
-def split_file(split):
-    return getattr(CONFIG.splits, split).file
+def prepared(w):
+    return (
+        [f"{RESULTS}/splits/manifest.json"]
+        if w.split in CONFIG.prepared_splits()
+        else []
+    )
+
+
+def split_content(w):
+    """Hash of a user's or the shipped split; a prepared one is an input."""
+    if prepared(w):
+        return "prepared"
+    return content(
+        CONFIG.split_file(w.split), "quickstart", f"wildguard_{w.split}.jsonl"
+    )
 
 
 def earlier_merge_was_used(w):
@@ -131,10 +179,8 @@ def prompt_content():
         "toxigen": [("toxigen",)],
     }
     found = {
-        benchmark: [
-            content(chosen.prompts, "quickstart", *name) for name in names[benchmark]
-        ]
-        for benchmark, chosen in CONFIG.benchmarks.enabled().items()
+        benchmark: [data_content(benchmark, *name) for name in names[benchmark]]
+        for benchmark in BENCHMARKS
     }
     mapped = CONFIG.benchmarks.wildguardmix
     if mapped is not None and mapped.topics_file:
@@ -148,7 +194,7 @@ def topic_map():
     if (
         chosen is None
         or chosen.topics_file
-        or wildguardmix.has_topics(chosen.prompts)
+        or wildguardmix.has_topics(CONFIG.prompt_files()["wildguardmix"])
     ):
         return None
     return f"{RESULTS}/topics/topics.csv"
@@ -156,7 +202,7 @@ def topic_map():
 
 def topics_content():
     return [
-        content(CONFIG.benchmarks.wildguardmix.prompts, "quickstart"),
+        data_content("wildguardmix", "wildguardmix_test.jsonl"),
         content(CONFIG.topics.words_file, "topics", "words.tsv"),
         content(None, "topics", "labelled_prompts.tsv"),
         content(CONFIG.stimuli.groups_file, "stimuli", "groups.tsv"),
@@ -170,6 +216,18 @@ def guard_manifest(guard):
 def topic_model():
     return (
         [guard_manifest(settings.TOPIC_MODEL)] if CONFIG.topics.mapper == "llm" else []
+    )
+
+
+def prompt_sources(*benchmarks):
+    """What a job that reads prompts (of some benchmarks, or all) waits for: the data sets that are fetched."""
+    paths = CONFIG.prompt_files()
+    return fetched(
+        *(
+            name
+            for name in benchmarks or BENCHMARKS
+            if paths[name] == CONFIG.data_path(name)
+        )
     )
 
 

@@ -7,6 +7,7 @@ if CONFIG.training_seeds:
     rule finetune_seed:
         input:
             f"{RESULTS}/models/{{model}}/manifest.json",
+            prepared,
         output:
             f"{RESULTS}/training_seeds/{{model}}/{{regime}}/{{split}}/s{{seed}}/manifest.json",
             f"{RESULTS}/training_seeds/{{model}}/{{regime}}/{{split}}/s{{seed}}/loss.csv",
@@ -26,9 +27,7 @@ if CONFIG.training_seeds:
                 CONFIG, w.model, w.regime, w.split, int(w.seed)
             ),
             code=code("finetune"),
-            data=lambda w: content(
-                split_file(w.split), "quickstart", f"wildguard_{w.split}.jsonl"
-            ),
+            data=split_content,
             reference=subpath(input[0], parent=True),
             folder=subpath(output[0], parent=True),
             work=lambda w: f"{RESULTS}/work/training_seeds/{w.model}/{w.regime}/{w.split}/s{w.seed}",
@@ -51,9 +50,9 @@ if CONFIG.training_seeds:
             f"{RESULTS}/benchmarks/represent_seed/{{model}}/{{regime}}/s{{seed}}.tsv"
         conda:
             ENVIRONMENT
-        threads: ALL_CORES
+        threads: torch_threads(CONFIG.compute.device)
         resources:
-            gpu=1,
+            gpu=gpus(CONFIG.compute.device),
             mem_mb=8000,
             runtime=30,
         params:

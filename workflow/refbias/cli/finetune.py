@@ -13,7 +13,7 @@ from refbias.config.finetune import FinetuneStage
 from refbias.finetune import build_plan, finetune, launch, regime_of
 from refbias.models import resolve_device
 from refbias.resources import data_path
-from refbias.splits import read_split
+from refbias.splits import SplitFilter, read_split
 
 
 def main(argv: Sequence[str]) -> None:
@@ -26,7 +26,8 @@ def main(argv: Sequence[str]) -> None:
     args = parser.parse_args(argv)
     settings = parse_json(FinetuneStage, args.settings, "--settings")
     split = Path(settings.file) if settings.file else data_path("quickstart", f"wildguard_{settings.split}.jsonl")
-    examples, counts = read_split(split, settings.split)
+    filters = SplitFilter(**settings.filters.model_dump())
+    examples, counts = read_split(split, settings.split, filters)
     work = args.work / "trainer"
     inputs = {"reference": args.reference / "manifest.json", "split": split}
     inputs = {role: path for role, path in inputs.items() if path.is_file()}

@@ -13,6 +13,10 @@ from refbias import gpu
 from refbias.errors import UserError
 
 STAGES = {
+    "plan": "estimate GPU-hours, disk and download of a run",
+    "preflight": "check models, data, licences, disk and GPU before a run",
+    "fetch": "fetch the files of a data set",
+    "prepare": "make the fine-tuning splits from WildGuardMix",
     "acquire": "fetch or convert a reference model",
     "finetune": "fine-tune a reference model on one split",
     "merge": "merge two endpoints linearly",

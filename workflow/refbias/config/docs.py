@@ -23,6 +23,8 @@ def _type_name(annotation: object) -> str:
     origin = typing.get_origin(annotation)
     if origin is list:
         return f"list of {_type_name(parts[0])}"
+    if origin is dict:
+        return f"mapping of {_type_name(parts[0])} to {_type_name(parts[1])}"
     if origin is typing.Annotated:
         return _type_name(parts[0])
     return " or ".join(_type_name(part) for part in parts) if parts else str(annotation)

@@ -1,6 +1,6 @@
 """Fine-tuning: the paper's hyperparameters are the defaults."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -13,14 +13,53 @@ MemoryPlan = Literal["single", "offload", "paged_8bit", "fsdp", "zero3"]
 class SplitSettings(Strict):
     """One fine-tuning split in WildGuardMix's schema."""
 
-    file: str | None = Field(default=None, description="JSONL or Parquet file; empty = the shipped quickstart split.")
+    file: str | None = Field(
+        default=None,
+        description="JSONL or Parquet file; empty = prepared from `data.wildguardmix` if that is given, else shipped.",
+    )
+
+
+class SyntheticGenerator(Strict):
+    """The shipped template generator: a stand-in, the paper does not describe its synthetic examples."""
+
+    kind: Literal["generator"]
+
+
+class SyntheticFile(Strict):
+    """A user's file of harmful examples in WildGuardMix's schema."""
+
+    kind: Literal["file"]
+    path: str = Field(min_length=1, description="JSONL or Parquet file.")
+
+
+Synthetic = Annotated[SyntheticGenerator | SyntheticFile, Field(discriminator="kind")]
+
+
+class HarmfulSplitSettings(SplitSettings):
+    """The harmful split, half of which is synthetic in the paper."""
+
+    synthetic: Synthetic | None = Field(
+        default=SyntheticGenerator(kind="generator"),
+        description="Source of the synthetic half of a prepared split; null = WildGuardMix alone.",
+    )
+
+
+class SplitFilters(Strict):
+    """Which rows of WildGuardMix are eligible."""
+
+    unharmful_prompt: bool = Field(
+        default=True, description="Unharmful rows need an unharmful prompt too, not only an unharmful response."
+    )
+    harmful_compliance: bool = Field(default=True, description="Harmful rows need the label compliance.")
 
 
 class Splits(Strict):
-    """The two fine-tuning splits."""
+    """The two fine-tuning splits: a file, or prepared from `data.wildguardmix`, or the shipped one."""
 
+    examples: int = Field(default=8000, ge=2, description="Examples of each prepared split (seeded choice).")
+    filters: SplitFilters = Field(default=SplitFilters(), description="Eligible rows.")
     unharmful: SplitSettings = Field(default=SplitSettings(), description="Unharmful examples.")
-    harmful: SplitSettings = Field(default=SplitSettings(), description="Harmful examples.")
+    harmful: HarmfulSplitSettings = Field(default=HarmfulSplitSettings(), description="Harmful examples.")
 
 
 class RegimeBase(Strict):
@@ -109,4 +148,15 @@ class FinetuneStage(Strict):
     lora: LoraRegime | None = None
     chat_format: ChatFormat
     file: str | None
+    filters: SplitFilters = SplitFilters()
+    seed: int
+
+
+class PrepareStage(Strict):
+    """Slice of the configuration that the stage `prepare` sees."""
+
+    sides: list[Literal["unharmful", "harmful"]] = Field(min_length=1)
+    examples: int
+    filters: SplitFilters
+    synthetic: Synthetic | None
     seed: int

@@ -10,8 +10,9 @@ from pydantic import BaseModel, Field, ValidationInfo, field_validator
 from refbias.config.analysis import AnalyseStage, AnalysisSettings
 from refbias.config.base import Slug, Strict, parse
 from refbias.config.benchmarks import Benchmarks, GenerateStage, GenerationSettings
+from refbias.config.data import DataSettings, FetchStage, LocalData, folder_or_path
 from refbias.config.figures import FigureStage
-from refbias.config.finetune import FinetuneStage, Regimes, Splits
+from refbias.config.finetune import FinetuneStage, PrepareStage, Regimes, Splits
 from refbias.config.models import AcquireStage, Compute, ModelSettings
 from refbias.config.report import BenchmarkFacts, ReportStage
 from refbias.config.represent import RepresentSettings, RepresentStage
@@ -45,7 +46,9 @@ class Config(Strict):
         default=None, description="Apptainer image for every rule (`make container`), used with `--sdm apptainer`."
     )
     seed: int = Field(default=17, ge=0, description="Seed of everything random.")
+    offline: bool = Field(default=False, description="Take downloads from the caches alone, as HF_HUB_OFFLINE=1 does.")
     models: dict[Slug, ModelSettings] = Field(min_length=1, description="Reference models by slug.")
+    data: DataSettings = Field(default=DataSettings(), description="Data sets that do not ship.")
     splits: Splits = Field(default=Splits(), description="Fine-tuning splits.")
     regimes: Regimes = Field(default=Regimes(), description="Training regimes.")
     training_seeds: TrainingSeeds | None = Field(
@@ -88,6 +91,30 @@ class Config(Strict):
     def checkpoints(self) -> dict[str, float]:
         """Return checkpoint slug -> weight of the harmful endpoint."""
         return {checkpoint_slug(weight): weight for weight in self.spectrum.weights}
+
+    def fetched(self) -> list[str]:
+        """Return the data sets that are downloaded."""
+        return [name for name, entry in self.data.entries().items() if not isinstance(entry.source, LocalData)]
+
+    def data_path(self, name: str) -> str | None:
+        """Return where a data set lies once it is there; None where the run names none."""
+        return folder_or_path(self.run, name, getattr(self.data, name))
+
+    def prepared_splits(self) -> list[str]:
+        """Return the splits that are made from WildGuardMix."""
+        if self.data.wildguardmix is None:
+            return []
+        return [side for side in ("unharmful", "harmful") if getattr(self.splits, side).file is None]
+
+    def split_file(self, side: str) -> str | None:
+        """Return the file of a split; None for the shipped one."""
+        prepared = f"results/{self.run}/splits/wildguard_{side}.jsonl"
+        own: str | None = getattr(self.splits, side).file
+        return prepared if side in self.prepared_splits() else own
+
+    def prompt_files(self) -> dict[str, str | None]:
+        """Return benchmark -> file or folder of its prompts; None for the shipped ones."""
+        return {name: entry.prompts or self.data_path(name) for name, entry in self.benchmarks.enabled().items()}
 
 
 def from_mapping(data: Any, where: str = "config") -> Config:
@@ -141,11 +168,39 @@ def finetune_slice(config: Config, model: str, regime: str, split: str, seed: in
                 "split": split,
                 regime: getattr(config.regimes, regime),
                 "chat_format": config.models[model].chat_format,
-                "file": getattr(config.splits, split).file,
+                "file": config.split_file(split),
+                "filters": config.splits.filters,
                 "seed": config.seed if seed is None else seed,
             }
         )
     )
+
+
+def fetch_slice(config: Config, name: str) -> str:
+    """Return the JSON slice of stage `fetch`."""
+    return _json(FetchStage.model_validate({"name": name, "source": getattr(config.data, name).source}))
+
+
+def prepare_slice(config: Config) -> str:
+    """Return the JSON slice of stage `prepare`."""
+    sides = config.prepared_splits()
+    return _json(
+        PrepareStage.model_validate(
+            {
+                "sides": sides,
+                "examples": config.splits.examples,
+                "filters": config.splits.filters,
+                "synthetic": config.splits.harmful.synthetic if "harmful" in sides else None,
+                "seed": config.seed,
+            }
+        )
+    )
+
+
+def preflight_slice(config: Config) -> str:
+    """Return the JSON of all that a run needs from outside: the whole configuration but words and statistics."""
+    left_out = {"title", "note", "shift", "represent", "analysis"}
+    return json.dumps(config.model_dump(mode="json", exclude=left_out), sort_keys=True)
 
 
 def merge_slice(config: Config, regime: str, checkpoint: str) -> str:
@@ -204,6 +259,8 @@ def generate_slice(config: Config, model: str, topics_file: str | None = None) -
             del benchmark["scorer"], benchmark["threshold"]
     if topics_file is not None:
         data["benchmarks"]["wildguardmix"]["topics_file"] = topics_file
+    for name, prompts in config.prompt_files().items():
+        data["benchmarks"][name]["prompts"] = prompts
     return json.dumps(data, sort_keys=True)
 
 
@@ -233,10 +290,9 @@ def acquire_guard_slice(config: Config, guard: str) -> str:
 
 def topics_slice(config: Config) -> str:
     """Return the JSON slice of stage `topics`."""
-    wildguardmix = config.benchmarks.wildguardmix
     return _json(
         TopicStage(
-            prompts=wildguardmix.prompts if wildguardmix else None,
+            prompts=config.prompt_files().get("wildguardmix"),
             topics=config.topics,
             groups_file=config.stimuli.groups_file,
             compute=config.compute if config.topics.mapper == "llm" else None,
@@ -272,8 +328,11 @@ def figures_slice(config: Config) -> str:
 
 def report_slice(config: Config) -> str:
     """Return the JSON slice of stage `report`: what the report prints about the run."""
+    prompts = config.prompt_files()
     facts = {
-        name: BenchmarkFacts.model_validate(settings.model_dump(include=set(BenchmarkFacts.model_fields)))
+        name: BenchmarkFacts.model_validate(
+            {**settings.model_dump(include=set(BenchmarkFacts.model_fields)), "prompts": prompts[name]}
+        )
         for name, settings in config.benchmarks.enabled().items()
     }
     return _json(
@@ -285,7 +344,7 @@ def report_slice(config: Config) -> str:
             models={slug: model.source for slug, model in config.models.items()},
             regimes=list(config.regime_slugs()),
             weights=config.spectrum.weights,
-            splits={name: getattr(config.splits, name).file for name in ("unharmful", "harmful")},
+            splits={name: config.split_file(name) for name in ("unharmful", "harmful")},
             stimuli=config.stimuli,
             compute=config.compute,
             benchmarks=facts,

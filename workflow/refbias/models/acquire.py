@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from refbias.artifacts import sha256_file
+from refbias.acquisition import hub
+from refbias.artifacts import link_or_copy, sha256_file
 from refbias.config.models import GgufPackageSource, HubSource, LocalSource
 from refbias.errors import UserError
-from refbias.models.files import PROCESSOR_FILES, SIDE_FILES, check_directory, link_or_copy, weight_files
+from refbias.models.files import PROCESSOR_FILES, SIDE_FILES, check_directory, weight_files
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -57,10 +58,17 @@ def acquire(source: HubSource | LocalSource | GgufPackageSource, out_dir: Path |
         config = check_directory(source.path)
         _link_directory(Path(source.path), out_dir)
         return {"kind": "local", "architecture": config.get("architectures")}
-    directory, commit = _download(source)
+    repo = hub.Repo(source.id, source.revision)
+    directory, commit = hub.snapshot(repo, HUB_PATTERNS, HUB_IGNORE)
     config = check_directory(directory)
     _link_directory(directory, out_dir)
-    return {"kind": "hub", "id": source.id, "commit": commit, "architecture": config.get("architectures")}
+    return {
+        "kind": "hub",
+        "id": source.id,
+        "commit": commit,
+        "architecture": config.get("architectures"),
+        "stated_sha256": {path.name: hub.stated_sha256(path) for path in weight_files(directory)},
+    }
 
 
 def _link_directory(source: Path, out_dir: Path) -> None:
@@ -71,45 +79,6 @@ def _link_directory(source: Path, out_dir: Path) -> None:
             target = out_dir / path.name
             target.unlink(missing_ok=True)
             link_or_copy(path, target)
-
-
-def _download(source: HubSource) -> tuple[Path, str]:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HfHubHTTPError,
-        LocalEntryNotFoundError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
-
-    page = f"https://huggingface.co/{source.id}"
-    local = "or give a downloaded copy as `source: {kind: local, path: ...}`"
-    try:
-        path = Path(
-            snapshot_download(
-                source.id,
-                revision=source.revision,
-                allow_patterns=list(HUB_PATTERNS),
-                ignore_patterns=list(HUB_IGNORE),
-            )
-        )
-    except GatedRepoError:
-        raise UserError(
-            f"{source.id}: gated: accept its licence at {page} and set HF_TOKEN to a token that may read it, {local}"
-        ) from None
-    except RevisionNotFoundError:
-        raise UserError(f"{source.id}: no revision {source.revision!r}: see {page}/commits/main") from None
-    except RepositoryNotFoundError:
-        raise UserError(
-            f"{source.id}: not found, or private: check the id at {page} and set HF_TOKEN if it needs one, {local}"
-        ) from None
-    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-        raise UserError(
-            f"{source.id}: cannot be downloaded ({type(error).__name__}) and is not in the cache: connect to the "
-            f"network (gated models: licence at {page}, token in HF_TOKEN), {local}"
-        ) from None
-    return path, path.name
 
 
 def _from_gguf(source: GgufPackageSource, out_dir: Path, dtype: str) -> dict[str, Any]:

@@ -3,9 +3,6 @@
 Weights are read from safetensors only, and no directory that asks for its own code is accepted.
 """
 
-import hashlib
-import json
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -95,15 +92,6 @@ def open_tensors(directory: Path | str) -> Iterator[dict[str, Any]]:
                 raise UserError(f"{path}: not a whole safetensors file ({error}): copy it again") from None
             where.update(dict.fromkeys(handle.keys(), handle))
         yield where
-
-
-def link_or_copy(source: Path, target: Path) -> None:
-    """Hard-link `source` as `target`, or copy it where the file system does not allow links."""
-    source = source.resolve()
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
 
 
 def copy_side_files(source: Path | str, target: Path | str, more: Sequence[str] = ()) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import torch
 
-from refbias.artifacts import read_json, write_json
+from refbias.artifacts import link_or_copy, read_json, write_json
 from refbias.errors import UserError
 from refbias.models.adapter import language_name
-from refbias.models.files import copy_side_files, link_or_copy, open_tensors
+from refbias.models.files import copy_side_files, open_tensors
 from refbias.models.load import load_lm, stored_dtype, torch_dtype
 
 

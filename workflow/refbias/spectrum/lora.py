@@ -10,10 +10,9 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from refbias.artifacts import write_json
+from refbias.artifacts import link_or_copy, write_json
 from refbias.errors import UserError
 from refbias.models.adapter import Adapter, read_adapter
-from refbias.models.files import link_or_copy
 
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 

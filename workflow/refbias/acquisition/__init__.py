@@ -1,0 +1,1 @@
+"""Downloads: what comes from the hub or from a web address, checked, once, into caches shared by runs."""

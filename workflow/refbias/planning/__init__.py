@@ -1,0 +1,1 @@
+"""What a run will cost: GPU-hours, disk and download from its configuration, before anything is started."""

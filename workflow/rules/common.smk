@@ -30,6 +30,10 @@ BENCHMARKS = list(CONFIG.benchmarks.enabled())
 SPLITS = ["unharmful", "harmful"]
 SOURCES = ["reference", *REGIMES]
 ENVIRONMENT = "../../envs/core.yaml"
+GENERATION_ENVIRONMENT = {
+    "hf": ENVIRONMENT,
+    "vllm": f"../../envs/vllm{'-cpu' if CONFIG.compute.device == 'cpu' else ''}.yaml",
+}[CONFIG.generation.backend]
 # torch takes every core that Snakemake was given (--cores)
 TORCH_THREADS = 64
 

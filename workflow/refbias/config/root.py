@@ -9,9 +9,10 @@ from pydantic import BaseModel, Field
 
 from refbias.config.analysis import AnalyseStage, AnalysisSettings
 from refbias.config.base import Slug, Strict, parse
-from refbias.config.benchmarks import Benchmarks, GenerateStage, GenerationSettings, ScoreStage
+from refbias.config.benchmarks import Benchmarks, GenerateStage, ScoreStage
 from refbias.config.figures import FigureStage
 from refbias.config.finetune import FinetuneStage, Regimes, Splits
+from refbias.config.generation import GenerationSettings
 from refbias.config.models import AcquireStage, Compute, ModelSettings
 from refbias.config.report import BenchmarkFacts, ReportStage
 from refbias.config.represent import RepresentSettings, RepresentStage
@@ -141,7 +142,8 @@ def shift_slice(config: Config) -> str:
 def generate_slice(config: Config, model: str) -> str:
     """Return the JSON slice of stage `generate`.
 
-    Scorer and threshold do not enter: a change of either must not generate again.
+    Scorer and threshold do not enter: a change of either must not generate again. Neither does the
+    interpreter's place.
     """
     stage = GenerateStage(
         benchmarks=config.benchmarks,
@@ -151,6 +153,7 @@ def generate_slice(config: Config, model: str) -> str:
         seed=config.seed,
     )
     data = stage.model_dump(mode="json")
+    data["generation"] = config.generation.outcome()
     for benchmark in data["benchmarks"].values():
         if benchmark is not None:
             del benchmark["scorer"], benchmark["threshold"]

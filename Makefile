@@ -5,12 +5,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOCKED := $(VENV)/.locked
 STAMP := $(VENV)/.environment
+VLLM_VENV := .venv-vllm
+VLLM_BUILD ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
+VLLM_LOCK := envs/vllm$(if $(filter cpu,$(VLLM_BUILD)),-cpu).lock
+VLLM_STAMP := $(VLLM_VENV)/.locked-$(VLLM_BUILD)
 CORES ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1)
 SNAKEMAKE := $(BIN)/snakemake --cores $(CORES) --resources gpu=1
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help env quickstart smoke tokenizers test check format docs bench container clean clean-all
+.PHONY: help env env-vllm quickstart smoke tokenizers test check format docs bench container clean clean-all
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -28,6 +32,19 @@ $(STAMP): $(LOCKED) pyproject.toml
 	@echo "refbias: installing the package into $(VENV)"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $(STAMP)
+
+env-vllm: $(VLLM_STAMP) ## build .venv-vllm for `generation.backend: vllm` (VLLM_BUILD=gpu or cpu)
+
+$(VLLM_STAMP): $(VLLM_LOCK)
+	@echo "refbias: building $(VLLM_VENV) from $(VLLM_LOCK) (several GB, once)"
+	$(PYTHON) -m venv --clear $(VLLM_VENV)
+	$(VLLM_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $(VLLM_LOCK)
+	@# the build of torchvision for CUDA does not load beside a torch for CPUs; text models do without
+	@$(VLLM_VENV)/bin/python -c 'import torchvision' 2>/dev/null || \
+		$(VLLM_VENV)/bin/python -m pip uninstall --quiet --yes --disable-pip-version-check torchvision torchaudio torchcodec
+	$(VLLM_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@$(VLLM_VENV)/bin/python -c 'import vllm' >/dev/null || { echo "refbias: vLLM does not load: see above" >&2; exit 1; }
+	@touch $(VLLM_STAMP)
 
 quickstart: env ## the paper's experiment on a packaged 270M model, on this machine
 	@$(BIN)/python -m refbias unlock
@@ -69,5 +86,5 @@ container: ## build envs/refbias.sif with Apptainer, from the lock
 clean: ## remove the quickstart's and the smoke run's results
 	rm -rf results/quickstart figures/quickstart results/smoke results/smoke-models figures/smoke
 
-clean-all: clean ## remove the environment and Snakemake's records too
-	rm -rf $(VENV) .snakemake
+clean-all: clean ## remove the environments and Snakemake's records too
+	rm -rf $(VENV) $(VLLM_VENV) .snakemake

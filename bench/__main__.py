@@ -11,11 +11,13 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from bench import embedding, generating
+from bench import embedding, generating, vllm
 from bench.measure import Result
 from refbias.artifacts import write_rows
+from refbias.config.generation import INTERPRETERS
 from refbias.config.models import GgufPackageSource
 from refbias.config.stimuli import StimuliSettings
+from refbias.environment import find_interpreter
 from refbias.models import acquire, load_lm, load_tokenizer
 from refbias.models.heap import keep_freed_memory
 from refbias.stimuli import load_stimuli
@@ -57,7 +59,10 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="CPU threads.")
     parser.add_argument("--token-budget", type=int, help="Tokens a batch holds at most; the configuration's default.")
     parser.add_argument("--repeats", type=int, default=5, help="Turns; the median counts.")
-    parser.add_argument("--only", choices=["embedding", "generation"], help="Measure one part.")
+    parser.add_argument("--only", choices=["embedding", "generation", "vllm"], help="Measure one part.")
+    parser.add_argument(
+        "--vllm-python", default=INTERPRETERS["vllm"], help="Interpreter of the vLLM environment (part vllm)."
+    )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     keep_freed_memory()
@@ -66,11 +71,15 @@ def main() -> None:
     model = load_lm(folder, dtype=torch.float32)
     results: list[Result] = []
     with contextlib.suppress(KeyboardInterrupt):
-        if args.only != "generation":
+        if args.only in (None, "embedding"):
             texts = [sentence.text for sentence in load_stimuli(SENTENCES)]
             results += embedding.run(model.base_model, tokenizer, folder, texts, args.token_budget, args.repeats)
-        if args.only != "embedding":
+        if args.only in (None, "generation"):
             results += generating.run(model, tokenizer, max(1, args.repeats - 2))
+        # by hand only: it needs an environment of its own
+        if args.only == "vllm":
+            python = find_interpreter(args.vllm_python)
+            results += vllm.run(model, tokenizer, folder, python, args.threads, max(1, args.repeats - 2))
     show(results)
     names = [field.name for field in dataclasses.fields(Result)]
     rows = [["" if value is None else value for value in dataclasses.astuple(row)] for row in results]

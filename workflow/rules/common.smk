@@ -36,6 +36,10 @@ SOURCES = ["reference", *REGIMES]
 # scorers that run a model of their own
 GUARDS = list(settings.used_scorers(CONFIG))
 ENVIRONMENT = "../../envs/core.yaml"
+GENERATION_ENVIRONMENT = {
+    "hf": ENVIRONMENT,
+    "vllm": f"../../envs/vllm{'-cpu' if CONFIG.compute.device == 'cpu' else ''}.yaml",
+}[CONFIG.generation.backend]
 # more than any machine has: the job takes every core that Snakemake was given (--cores)
 ALL_CORES = 64
 

@@ -56,22 +56,23 @@ rule generate:
     benchmark:
         f"{RESULTS}/benchmarks/generate/{{model}}/{{source}}/{{checkpoint}}.tsv"
     conda:
-        ENVIRONMENT
+        GENERATION_ENVIRONMENT
     threads: torch_threads(CONFIG.compute.device)
     resources:
-        gpu=gpus(CONFIG.compute.device),
+        gpu=CONFIG.generation.gpus() * gpus(CONFIG.compute.device),
         mem_mb=8000,
         runtime=240,
     params:
         settings=lambda w: settings.generate_slice(CONFIG, w.model, TOPIC_MAP),
         code=code("generate"),
         data=prompt_content(),
+        interpreter=interpreter_option(),
         reference=subpath(input[0], parent=True),
         checkpoint=checkpoint_option,
         folder=subpath(output[0], parent=True),
         work=lambda w: f"{RESULTS}/work/generation/{w.model}/{w.source}/{w.checkpoint}",
     shell:
-        "python -m refbias generate --log {log} --gpu {resources.gpu} --settings {params.settings:q}"
+        "python -m refbias generate {params.interpreter:q} --log {log} --gpu {resources.gpu} --settings {params.settings:q}"
         " --reference {params.reference:q} {params.checkpoint:q} --name {wildcards.checkpoint}"
         " --output {params.folder:q} --work {params.work:q}"
 

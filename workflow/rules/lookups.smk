@@ -1,5 +1,7 @@
 # Look-ups that the rules share: where files lie, and what else a job's parameters hold.
 
+from snakemake.settings.types import DeploymentMethod
+
 from refbias import artifacts, codehash, resources
 from refbias.benchmarks import wildguardmix
 
@@ -252,6 +254,15 @@ def audited_checkpoint(w):
         if w.source == "reference"
         else checkpoint_files(w.model, w.source, w.checkpoint)
     )
+
+
+def interpreter_option():
+    """The interpreter that generates, where it is not the workflow's own; a conda environment brings its own."""
+    python = CONFIG.generation.python()
+    own_environment = (
+        DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method
+    )
+    return ["--python", python] if python and not own_environment else []
 
 
 def checkpoint_option(w):

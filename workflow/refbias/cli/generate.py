@@ -1,7 +1,7 @@
 """Stage `generate`: one checkpoint's responses to the prompts of all benchmarks, in one process.
 
-Benchmark by benchmark into a work folder, so that a killed run goes on where it was; a file there
-is named by everything that its rows depend on. Moved into the output when all are there.
+Part by part of each benchmark into a work folder, so that a killed run goes on where it was; a file
+there is named by everything that its rows depend on. Put together in the output when all are there.
 """
 
 import argparse
@@ -10,29 +10,23 @@ import dataclasses
 import hashlib
 import json
 import logging
-import shutil
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from refbias.artifacts import Stage, atomic_path, read_jsonl, sha256_file, versions, write_jsonl
+from refbias.artifacts import Stage, read_jsonl, sha256_file, versions, write_jsonl
 from refbias.benchmarks import BENCHMARKS, Prompt, PromptSet, Sampling
 from refbias.codehash import code_hash
 from refbias.config.base import parse_json
 from refbias.config.benchmarks import BenchmarkSettings, GenerateStage
-from refbias.generation.base import Request
-from refbias.generation.hf import generate
-from refbias.models import load_lm, load_tokenizer, prompt_ids, resolve_device, stop_ids, torch_dtype
+from refbias.generation import BACKENDS, Request, Session, Task
+from refbias.models import Checkpoint, load_tokenizer, prompt_ids, resolve_device, stop_ids
 from refbias.models.chat import FROZEN_DATE, resolve_format
 from refbias.models.files import weight_hashes
-from refbias.models.heap import keep_freed_memory
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 LOG = logging.getLogger(__name__)
 PLAIN_STOP = ("\nQuestion:",)
@@ -49,10 +43,25 @@ class Job:
     sampling: Sampling
     key: str
 
+    def parts(self, work: Path, size: int) -> dict[Path, tuple[Request, ...]]:
+        """Return file -> prompts of every part: at most `size` responses, and at least one prompt."""
+        step = max(1, size // self.sampling.samples)
+        starts = range(0, len(self.requests), step)
+        return {
+            work / f"{self.name}-{self.key}-{number:05d}.jsonl": self.requests[start : start + step]
+            for number, start in enumerate(starts)
+        }
+
 
 def is_adapter(folder: Path) -> bool:
     """Whether a checkpoint folder holds a LoRA adapter."""
     return (folder / "adapter_config.json").is_file()
+
+
+def _checkpoint(reference: Path, checkpoint: Path | None) -> Checkpoint:
+    if checkpoint is None:
+        return Checkpoint(reference)
+    return Checkpoint(reference, checkpoint) if is_adapter(checkpoint) else Checkpoint(checkpoint)
 
 
 def model_identity(folder: Path) -> Any:
@@ -86,7 +95,7 @@ def _job(name: str, entry: BenchmarkSettings, settings: GenerateStage, tokenizer
         "requests": [dataclasses.asdict(request) for request in requests],
         "sampling": dataclasses.asdict(sampling),
         "seed": settings.seed,
-        "generation": settings.generation.model_dump(mode="json"),
+        "generation": settings.generation.outcome(),
         "compute": [settings.compute.dtype, resolve_device(settings.compute.device), torch.get_num_threads()],
         "model": identity,
         "code": code_hash("refbias.cli.generate"),
@@ -96,38 +105,32 @@ def _job(name: str, entry: BenchmarkSettings, settings: GenerateStage, tokenizer
     return Job(name, prompts, requests, sampling, key)
 
 
-def _load(settings: GenerateStage, reference: Path, checkpoint: Path | None) -> "PreTrainedModel":
-    options: dict[str, Any] = {"dtype": torch_dtype(settings.compute.dtype), "device": settings.compute.device}
-    if checkpoint is None:
-        return load_lm(reference, **options)
-    if is_adapter(checkpoint):
-        return load_lm(reference, adapter=checkpoint, **options)
-    return load_lm(checkpoint, **options)
-
-
-def _run(
-    job: Job,
-    settings: GenerateStage,
-    model: "PreTrainedModel",
-    tokenizer: "PreTrainedTokenizerBase",
-    stop: Sequence[str],
-    name: str,
-) -> list[dict[str, Any]]:
-    outputs = generate(
-        model,
-        tokenizer,
-        job.requests,
-        job.sampling,
-        settings.seed,
-        benchmark=job.name,
-        batch_size=settings.generation.batch_size,
-        stop=stop,
-        eos=stop_ids(tokenizer, settings.chat_format),
-        name=name,
-    )
+def _rows(job: Job, part: Sequence[Request], session: Session, seed: int) -> list[dict[str, Any]]:
+    outputs = session.generate(part, job.sampling, seed, benchmark=job.name)
     # the order of the keys is the order of the columns
     columns = ("unit", "prompt_id", "sample", "seed", "text", "n_tokens", "finish")
     return [{"benchmark": job.name, **{column: getattr(output, column) for column in columns}} for output in outputs]
+
+
+def _complete(
+    jobs: Sequence[Job], parts: Mapping[str, Mapping[Path, tuple[Request, ...]]], task: Task, seed: int
+) -> dict[str, Any]:
+    """Generate the parts that are missing; the checkpoint is loaded once, and only if there are any."""
+    if all(path.is_file() for files in parts.values() for path in files):
+        return {"engine": {}, "new_tokens_per_second": None}
+    tokens, seconds = 0, 0.0
+    with BACKENDS[task.settings.backend](task) as session:
+        for job in jobs:
+            for number, (path, part) in enumerate(parts[job.name].items(), start=1):
+                if path.is_file():
+                    LOG.info("%s: %s, part %d is already generated", task.name, job.name, number)
+                    continue
+                start = time.perf_counter()
+                rows = _rows(job, part, session, seed)
+                seconds += time.perf_counter() - start
+                tokens += sum(row["n_tokens"] for row in rows)
+                write_jsonl(path, rows)
+        return {"engine": session.facts(), "new_tokens_per_second": round(tokens / seconds, 1)}
 
 
 def _summary(job: Job, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -146,29 +149,30 @@ def _generate(settings: GenerateStage, args: argparse.Namespace) -> dict[str, An
     """Write the outputs; return what the manifest says of them."""
     folders = [args.reference] if args.checkpoint is None else [args.reference, args.checkpoint]
     own = [folder for folder in folders if (folder / "tokenizer_config.json").is_file() and not is_adapter(folder)]
-    tokenizer = load_tokenizer(own[-1] if own else args.reference)
+    tokenizer_folder = own[-1] if own else args.reference
+    tokenizer = load_tokenizer(tokenizer_folder)
     form = resolve_format(tokenizer, settings.chat_format)
     stop = PLAIN_STOP if form == "plain" else ()
     identity = [model_identity(folder) for folder in folders]
     jobs = [_job(name, entry, settings, tokenizer, identity) for name, entry in settings.benchmarks.enabled().items()]
-    files = {job.name: args.work / f"{job.name}-{job.key}.jsonl" for job in jobs}
-    kept = [job.name for job in jobs if files[job.name].is_file()]
-    tokens, seconds = 0, 0.0
-    if len(kept) < len(jobs):
-        model = _load(settings, args.reference, args.checkpoint)
-        for job in jobs:
-            if job.name in kept:
-                LOG.info("%s: %s is already generated", args.name, job.name)
-                continue
-            start = time.perf_counter()
-            rows = _run(job, settings, model, tokenizer, stop, args.name)
-            seconds += time.perf_counter() - start
-            tokens += sum(row["n_tokens"] for row in rows)
-            write_jsonl(files[job.name], rows)
+    parts = {job.name: job.parts(args.work, settings.generation.part_size) for job in jobs}
+    kept = {name: sum(path.is_file() for path in files) for name, files in parts.items()}
+    task = Task(
+        checkpoint=_checkpoint(args.reference, args.checkpoint),
+        tokenizer=tokenizer_folder,
+        name=args.name,
+        settings=settings.generation,
+        compute=settings.compute,
+        longest=max(len(request.ids) + job.sampling.max_new_tokens for job in jobs for request in job.requests),
+        work=args.work,
+        stop=stop,
+        eos=tuple(stop_ids(tokenizer, settings.chat_format)),
+    )
+    facts = _complete(jobs, parts, task, settings.seed)
+    outputs = {job.name: [row for path in parts[job.name] for row in read_jsonl(path)] for job in jobs}
     for job in jobs:
-        # copied, not moved: a kill in between must find the work folder complete
-        with atomic_path(args.output / f"{job.name}.jsonl") as path:
-            shutil.copyfile(files[job.name], path)
+        # the parts stay until the end: a kill in between must find the work folder complete
+        write_jsonl(args.output / f"{job.name}.jsonl", outputs[job.name])
     write_jsonl(
         args.output / "prompts.jsonl",
         [
@@ -181,16 +185,16 @@ def _generate(settings: GenerateStage, args: argparse.Namespace) -> dict[str, An
         "checkpoint": args.name,
         "backend": settings.generation.backend,
         "batch_size": settings.generation.batch_size,
-        "dtype": settings.compute.dtype,
+        "dtype": facts["engine"].get("dtype", settings.compute.dtype),
         "device": resolve_device(settings.compute.device),
         "threads": torch.get_num_threads(),
         "chat_format": form,
         "template_date": FROZEN_DATE.date().isoformat(),
         "stop": list(stop),
         "stop_ids": stop_ids(tokenizer, settings.chat_format),
-        "benchmarks": {job.name: _summary(job, read_jsonl(files[job.name])) for job in jobs},
-        "resumed": kept,
-        "new_tokens_per_second": round(tokens / seconds, 1) if seconds else None,
+        "benchmarks": {job.name: _summary(job, outputs[job.name]) for job in jobs},
+        "resumed": {name: count for name, count in kept.items() if count},
+        **facts,
     }
 
 
@@ -204,10 +208,9 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--checkpoint", type=Path, help="Folder of a checkpoint or adapter; absent: the reference.")
     parser.add_argument("--name", required=True, help="Slug of the checkpoint.")
     parser.add_argument("--output", required=True, type=Path, help="Folder for outputs and manifest.")
-    parser.add_argument("--work", required=True, type=Path, help="Folder for finished benchmarks, gone on success.")
+    parser.add_argument("--work", required=True, type=Path, help="Folder for finished parts, gone on success.")
     args = parser.parse_args(argv)
     settings = parse_json(GenerateStage, args.settings, "--settings")
-    keep_freed_memory()
     manifests = {"reference": args.reference / "manifest.json"}
     if args.checkpoint is not None:
         manifests["checkpoint"] = args.checkpoint / "manifest.json"

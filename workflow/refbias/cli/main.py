@@ -10,6 +10,7 @@ import traceback
 from pathlib import Path
 
 from refbias import gpu
+from refbias.environment import become
 from refbias.errors import UserError
 
 STAGES = {
@@ -42,7 +43,7 @@ EXIT_INTERRUPTED = 130
 def _usage() -> str:
     width = max(map(len, STAGES))
     rows = "\n".join(f"  {name:<{width}}  {text}" for name, text in STAGES.items())
-    head = "usage: refbias STAGE [--log FILE] [--gpu N] [options]"
+    head = "usage: refbias STAGE [--log FILE] [--gpu N] [--python FILE] [options]"
     return f"{head}\n\nstages:\n{rows}\n\nrefbias STAGE --help lists a stage's options."
 
 
@@ -95,7 +96,11 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if argv[0] not in STAGES:
             raise UserError(f"unknown stage {argv[0]!r}: choose one of {', '.join(STAGES)}")
+        python, command = _take(argv, "--python"), list(argv)
         log_path, gpus = _take(argv, "--log"), _take(argv, "--gpu")
+        if python:
+            # before anything heavy is imported; the log is begun over there
+            become(python, command)
         if gpus == "0":
             # Snakemake's `--resources gpu=0` is the switch to the CPU
             os.environ["CUDA_VISIBLE_DEVICES"] = ""

@@ -1,10 +1,11 @@
-"""Benchmarks and generation: prompts, sampling, scorer and threshold."""
+"""Benchmarks: prompts, sampling, scorer and threshold."""
 
 from typing import Literal
 
 from pydantic import Field
 
 from refbias.config.base import Strict
+from refbias.config.generation import GenerationSettings
 from refbias.config.models import ChatFormat, Compute
 
 
@@ -69,13 +70,6 @@ class Benchmarks(Strict):
     def enabled(self) -> dict[str, BenchmarkSettings]:
         """Return slug -> settings of the benchmarks that run."""
         return {name: settings for name in type(self).model_fields if (settings := getattr(self, name)) is not None}
-
-
-class GenerationSettings(Strict):
-    """How responses are generated."""
-
-    backend: Literal["hf"] = Field(default="hf", description="Generation backend.")
-    batch_size: int = Field(default=64, ge=1, description="Responses decoded together.")
 
 
 class GenerateStage(Strict):

@@ -9,10 +9,11 @@ from pydantic import BaseModel, Field, ValidationInfo, field_validator
 
 from refbias.config.analysis import AnalyseStage, AnalysisSettings
 from refbias.config.base import Slug, Strict, parse
-from refbias.config.benchmarks import Benchmarks, GenerateStage, GenerationSettings
+from refbias.config.benchmarks import Benchmarks, GenerateStage
 from refbias.config.data import DataSettings, FetchStage, LocalData, folder_or_path
 from refbias.config.figures import FigureStage
 from refbias.config.finetune import FinetuneStage, PrepareStage, Regimes, Splits
+from refbias.config.generation import GenerationSettings
 from refbias.config.models import AcquireStage, Compute, ModelSettings
 from refbias.config.report import BenchmarkFacts, ReportStage
 from refbias.config.represent import RepresentSettings, RepresentStage
@@ -243,8 +244,8 @@ def seeds_slice(config: Config) -> str:
 def generate_slice(config: Config, model: str, topics_file: str | None = None) -> str:
     """Return the JSON slice of stage `generate`.
 
-    Scorer and threshold do not enter: a change of either must not generate again. `topics_file` is
-    the topic map that the run itself makes, where it makes one.
+    Scorer, threshold and the interpreter's place do not enter: a change of them must not generate
+    again. `topics_file` is the topic map that the run itself makes, where it makes one.
     """
     stage = GenerateStage(
         benchmarks=config.benchmarks,
@@ -254,6 +255,7 @@ def generate_slice(config: Config, model: str, topics_file: str | None = None) -
         seed=config.seed,
     )
     data = stage.model_dump(mode="json")
+    data["generation"] = config.generation.outcome()
     for benchmark in data["benchmarks"].values():
         if benchmark is not None:
             del benchmark["scorer"], benchmark["threshold"]

@@ -1,13 +1,21 @@
 """What goes into a generation backend and what comes out of it."""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from refbias.config.generation import GenerationSettings
+from refbias.config.models import Compute
 from refbias.errors import UserError
+from refbias.generation.seeds import item_seed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from refbias.benchmarks.base import Sampling
+    from refbias.models.load import Checkpoint
 
 Finish = Literal["eos", "stop", "length"]
 
@@ -48,6 +56,115 @@ class Output:
     text: str
     n_tokens: int
     finish: Finish
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a backend knows before it loads a checkpoint: one start serves all benchmarks.
+
+    Parameters
+    ----------
+    checkpoint
+        The weights.
+    tokenizer
+        Folder of the tokenizer.
+    name
+        What to call the checkpoint in errors and in the progress bar.
+    settings, compute
+        Of the configuration.
+    longest
+        Tokens of the longest prompt with its new tokens.
+    work
+        Folder for weights that are written for the backend only, and removed once it has read them.
+    stop
+        A response ends where one of these strings begins.
+    eos
+        Ids that end a response, beside those of the model's own configuration.
+    """
+
+    checkpoint: "Checkpoint"
+    tokenizer: Path
+    name: str
+    settings: GenerationSettings
+    compute: Compute
+    longest: int
+    work: Path
+    stop: tuple[str, ...] = ()
+    eos: tuple[int, ...] = ()
+
+
+class Session(Protocol):
+    """A loaded checkpoint."""
+
+    def generate(self, requests: Sequence[Request], sampling: "Sampling", seed: int, *, benchmark: str) -> list[Output]:
+        """Return ``sampling.samples`` responses to every prompt, by request, then sample."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a manifest says of the engine (JSON values)."""
+
+
+@dataclass(frozen=True)
+class Ends:
+    """How a response ends, and how its ids become text."""
+
+    tokenizer: "PreTrainedTokenizerBase"
+    eos: frozenset[int]
+    stop: tuple[str, ...]
+
+    def text(self, ids: Sequence[int]) -> str:
+        """Decode new tokens without special tokens."""
+        text: str = self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return text
+
+    def stop_at(self, text: str) -> int | None:
+        """Return where the first stop string begins."""
+        return min((at for at in (text.find(stop) for stop in self.stop) if at >= 0), default=None)
+
+    def output(self, request: Request, sample: int, seed: int, ids: Sequence[int]) -> Output:
+        """Return the response whose new tokens are `ids`, the one that ended it included."""
+        finish: Finish = "eos" if ids[-1] in self.eos else "length"
+        # an id that ends a response need not be a special token: it is no text all the same
+        text = self.text(ids[:-1] if finish == "eos" else ids)
+        at = self.stop_at(text)
+        if at is not None:
+            # what was decoded between a stop string and the search that found it does not count
+            ids = next(ids[:n] for n in range(1, len(ids) + 1) if self.stop_at(self.text(ids[:n])) is not None)
+            text, finish = text[:at], "stop"
+        return Output(request.prompt_id, request.unit, sample, seed, text, len(ids), finish)
+
+
+def eos_ids(extra: Sequence[int], *holders: object) -> frozenset[int]:
+    """Return the ids that end a response: `extra`, and the ``eos_token_id`` of tokenizer and configurations."""
+    found = set(extra)
+    for holder in holders:
+        value = getattr(holder, "eos_token_id", None)
+        found.update([value] if isinstance(value, int) else value or [])
+    return frozenset(found)
+
+
+def distinct_samples(sampling: "Sampling") -> int:
+    """Return how many samples of a prompt are computed: greedy ones are copies of one."""
+    return 1 if sampling.temperature == 0 else sampling.samples
+
+
+def in_order(
+    requests: Sequence[Request],
+    sampling: "Sampling",
+    seed: int,
+    benchmark: str,
+    found: Mapping[tuple[str, int], Output],
+) -> list[Output]:
+    """Return outputs by request, then sample, from those of the computed samples."""
+    distinct = distinct_samples(sampling)
+    outputs = []
+    for request in requests:
+        for sample in range(sampling.samples):
+            output = found[request.prompt_id, sample % distinct]
+            if sample >= distinct:
+                own = item_seed(seed, benchmark, request.prompt_id, sample)
+                output = dataclasses.replace(output, sample=sample, seed=own)
+            outputs.append(output)
+    return outputs
 
 
 def check_requests(

@@ -11,9 +11,10 @@ alone: their last tokens are the first that are decoded.
 batch to the end, copies its cache at each token and draws from one random stream for the batch.
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,9 +22,21 @@ import torch
 from refbias.benchmarks.base import Sampling
 from refbias.errors import UserError
 from refbias.fast import fused_forward
-from refbias.generation.base import Finish, Output, Request, check_requests
+from refbias.generation.base import (
+    Ends,
+    Output,
+    Request,
+    Task,
+    check_requests,
+    distinct_samples,
+    eos_ids,
+    in_order,
+)
 from refbias.generation.cache import empty_cache, grouped_attention, keep_rows, place, widened
-from refbias.generation.sampling import item_seed, sample_tokens, uniforms
+from refbias.generation.sampling import sample_tokens, uniforms
+from refbias.generation.seeds import item_seed
+from refbias.models.heap import keep_freed_memory
+from refbias.models.load import load_lm, load_tokenizer, torch_dtype
 from refbias.progress import Bar, token_bar
 
 if TYPE_CHECKING:
@@ -52,11 +65,54 @@ class _Run:
     """What stays the same over a call of `generate`."""
 
     model: "PreTrainedModel"
-    tokenizer: "PreTrainedTokenizerBase"
     sampling: Sampling
-    eos: frozenset[int]
-    stop: tuple[str, ...]
+    ends: Ends
     name: str
+
+
+class _Session:
+    """A transformers model in this process."""
+
+    def __init__(self, task: Task, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> None:
+        self._task, self._model, self._tokenizer = task, model, tokenizer
+
+    def generate(self, requests: Sequence[Request], sampling: Sampling, seed: int, *, benchmark: str) -> list[Output]:
+        """Return responses by request, then sample; see `generate`."""
+        return generate(
+            self._model,
+            self._tokenizer,
+            requests,
+            sampling,
+            seed,
+            benchmark=benchmark,
+            batch_size=self._task.settings.batch_size,
+            stop=self._task.stop,
+            eos=self._task.eos,
+            name=self._task.name,
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a manifest says of the engine."""
+        return {"dtype": self._task.compute.dtype, "threads": torch.get_num_threads()}
+
+
+@contextlib.contextmanager
+def open_session(task: Task) -> Iterator[_Session]:
+    """Load a checkpoint for generation.
+
+    Raises
+    ------
+    UserError
+        If the checkpoint cannot be loaded; see `refbias.models.load.load_lm`.
+    """
+    keep_freed_memory()
+    model = load_lm(
+        task.checkpoint.weights,
+        task.checkpoint.adapter,
+        dtype=torch_dtype(task.compute.dtype),
+        device=task.compute.device,
+    )
+    yield _Session(task, model, load_tokenizer(task.tokenizer))
 
 
 def generate(
@@ -111,9 +167,9 @@ def generate(
     vocabulary = model.get_input_embeddings().weight.shape[0]
     positions = getattr(model.config, "max_position_embeddings", None)
     check_requests(requests, tokenizer, vocabulary, positions, sampling.max_new_tokens, name)
-    run = _Run(model, tokenizer, sampling, _eos_ids(model, tokenizer, eos), tuple(stop), name)
-    # greedy samples are copies of one
-    distinct = 1 if sampling.temperature == 0 else sampling.samples
+    ended_by = eos_ids(tuple(eos), tokenizer, model.config, getattr(model, "generation_config", None))
+    run = _Run(model, sampling, Ends(tokenizer, ended_by, tuple(stop)), name)
+    distinct = distinct_samples(sampling)
     found: dict[tuple[str, int], Output] = {}
     total = len(requests) * distinct
     with (
@@ -129,24 +185,8 @@ def generate(
             ]
             _decode(run, rows, bar)
             for row in rows:
-                found[row.request.prompt_id, row.sample] = _output(run, row)
-    outputs = []
-    for request in requests:
-        for sample in range(sampling.samples):
-            output = found[request.prompt_id, sample % distinct]
-            if sample >= distinct:
-                own = item_seed(seed, benchmark, request.prompt_id, sample)
-                output = dataclasses.replace(output, sample=sample, seed=own)
-            outputs.append(output)
-    return outputs
-
-
-def _eos_ids(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", extra: Collection[int]) -> frozenset[int]:
-    found: set[int] = set(extra)
-    for holder in (tokenizer, model.config, getattr(model, "generation_config", None)):
-        value = getattr(holder, "eos_token_id", None)
-        found.update([value] if isinstance(value, int) else value or [])
-    return frozenset(found)
+                found[row.request.prompt_id, row.sample] = run.ends.output(row.request, row.sample, row.seed, row.ids)
+    return in_order(requests, sampling, seed, benchmark, found)
 
 
 def _chunks(requests: Sequence[Request], samples: int, batch_size: int) -> list[list[tuple[Request, int]]]:
@@ -248,28 +288,6 @@ def _append(run: _Run, active: Sequence[_Row], tokens: torch.Tensor, finite: tor
                 "logits are not finite: check the weights, or use dtype float32"
             )
         row.ids.append(token)
-        row.done = token in run.eos
-        if run.stop and not row.done and step % _STOP_EVERY == _STOP_EVERY - 1:
-            row.done = _stop_at(run, _text(run, row.ids)) is not None
-
-
-def _stop_at(run: _Run, text: str) -> int | None:
-    return min((at for at in (text.find(stop) for stop in run.stop) if at >= 0), default=None)
-
-
-def _text(run: _Run, ids: Sequence[int]) -> str:
-    text: str = run.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
-    return text
-
-
-def _output(run: _Run, row: _Row) -> Output:
-    ids = row.ids
-    finish: Finish = "eos" if ids[-1] in run.eos else "length"
-    # an id that ends a response need not be a special token: it is no text all the same
-    text = _text(run, ids[:-1] if finish == "eos" else ids)
-    at = _stop_at(run, text)
-    if at is not None:
-        # what was decoded between a stop string and the search that found it does not count
-        ids = next(ids[:n] for n in range(1, len(ids) + 1) if _stop_at(run, _text(run, ids[:n])) is not None)
-        text, finish = text[:at], "stop"
-    return Output(row.request.prompt_id, row.request.unit, row.sample, row.seed, text, len(ids), finish)
+        row.done = token in run.ends.eos
+        if run.ends.stop and not row.done and step % _STOP_EVERY == _STOP_EVERY - 1:
+            row.done = run.ends.stop_at(run.ends.text(row.ids)) is not None

@@ -8,8 +8,6 @@ vocabulary of 262,144 costs two passes over the logits; ``torch.multinomial`` an
 draw a random number for every entry of the vocabulary, which takes longer than a small model.
 """
 
-import hashlib
-
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -18,12 +16,6 @@ from torch import Tensor
 _BLOCK = 512
 _TILE = 1 << 22  # logits that are turned into probabilities at once: 16 MB in float32
 _NUCLEUS = 1024  # most probable tokens that are looked at before the whole vocabulary is sorted
-
-
-def item_seed(seed: int, benchmark: str, prompt_id: str, sample: int) -> int:
-    """Return the seed of one response's random stream: 53 bits, exact in any reader of JSON."""
-    key = "\0".join((str(seed), benchmark, prompt_id, str(sample)))
-    return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big") >> 11
 
 
 def uniforms(seed: int, count: int) -> npt.NDArray[np.float64]:

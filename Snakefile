@@ -22,6 +22,7 @@ include: "workflow/rules/spectrum.smk"
 include: "workflow/rules/represent.smk"
 include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/analyse.smk"
+include: "workflow/rules/ablations.smk"
 include: "workflow/rules/pictures.smk"
 
 
@@ -32,3 +33,4 @@ rule all:
     default_target: True
     input:
         f"{RESULTS}/report.html",
+        ablation_tables(),

@@ -10,7 +10,10 @@ import pytest
 
 from refbias import codehash
 
-STAGES = ["acquire", "finetune", "merge", "represent", "shift", "generate", "score", "analyse", "figures", "report"]
+STAGES = [
+    *("acquire", "finetune", "merge", "represent", "shift", "generate", "score", "analyse", "figures", "report"),
+    *("ablation_sentences", "represent_ablations", "ablate", "analyse_ablations"),
+]
 
 
 @pytest.fixture
@@ -33,12 +36,16 @@ def changed(before: dict[str, str]) -> set[str]:
 @pytest.mark.parametrize(
     ("module", "stages"),
     [
-        ("metrics/rr.py", {"shift"}),
-        ("embed.py", {"represent"}),
+        ("metrics/rr.py", {"shift", "ablate"}),
+        ("embed.py", {"represent", "represent_ablations"}),
+        ("embed_sites.py", {"represent_ablations"}),
+        ("ablations/compute.py", {"ablate"}),
+        ("ablations/instructions.py", {"ablation_sentences"}),
+        ("ablations/cells.py", {"ablate"}),
         ("scorers/standin.py", {"score"}),
         ("report.py", {"report"}),
         ("cli/main.py", set()),
-        ("cli/analyse.py", {"analyse"}),
+        ("cli/analyse.py", {"analyse", "analyse_ablations"}),
         ("finetune.py", {"finetune"}),
         ("artifacts.py", set(STAGES)),
     ],

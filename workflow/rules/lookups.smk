@@ -104,6 +104,33 @@ def stimuli_content():
     return [content(file, "stimuli", name) for file, name in zip(files, names)]
 
 
+def ablation_content(w):
+    """Hashes of every file that the collection of the ablations' sentences may read."""
+    chosen = CONFIG.ablations
+    named = [chosen.alpaca_file, chosen.tulu_file]
+    folder = chosen.variants_dir
+    return [
+        *stimuli_content(),
+        content(folder, "stimuli", "variants") if folder or "attributes" in chosen.run or "targets" in chosen.run else "",
+        *(content(file, "stimuli", f"anchors_{name}.tsv") for name, file in (("words", chosen.words_file), ("masked", chosen.masked_file))),
+        *(content(file) for file in named if file),
+    ]
+
+
+def ablated_spectra():
+    """The tables of dB by cell of every ablated model and regime."""
+    return [
+        f"{RESULTS}/ablations/{model}/{regime}/delta_b.csv"
+        for model, regimes in CONFIG.ablated().items()
+        for regime in regimes
+    ]
+
+
+def ablation_tables():
+    """What the run's target asks for beside the report: nothing without ablations."""
+    return [f"{RESULTS}/tables/ablations.csv"] if ablated_spectra() else []
+
+
 def prompt_content():
     names = {
         "wildguardmix": [("wildguardmix_test.jsonl",)],

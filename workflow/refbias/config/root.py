@@ -1,12 +1,23 @@
 """The whole configuration of a run, and the slice of it that each stage sees."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, Field
 
+from refbias.config.ablations import (
+    CELL_KEYS,
+    SENTENCE_KEYS,
+    SITE_KEYS,
+    AblateStage,
+    AblationSentencesStage,
+    AblationSettings,
+    AnalyseAblationsStage,
+    RepresentAblationsStage,
+)
 from refbias.config.analysis import AnalyseStage, AnalysisSettings
 from refbias.config.base import Slug, Strict, parse
 from refbias.config.benchmarks import Benchmarks, GenerateStage, GenerationSettings, ScoreStage
@@ -41,6 +52,7 @@ class Config(Strict):
     benchmarks: Benchmarks = Field(default=Benchmarks(), description="Output-level benchmarks.")
     generation: GenerationSettings = Field(default=GenerationSettings(), description="Generation of responses.")
     analysis: AnalysisSettings = Field(default=AnalysisSettings(), description="Statistics.")
+    ablations: AblationSettings | None = Field(default=None, description="Ablations of dB; null = not run.")
 
     def regime_slugs(self) -> list[Regime]:
         """Return the regimes that run."""
@@ -51,6 +63,13 @@ class Config(Strict):
         """Return checkpoint slug -> weight of the harmful endpoint."""
         return {checkpoint_slug(weight): weight for weight in self.spectrum.weights}
 
+    def ablated(self) -> dict[str, list[Regime]]:
+        """Return model -> regimes whose dB is ablated; empty without ablations."""
+        if self.ablations is None:
+            return {}
+        regimes = [slug for slug in self.regime_slugs() if slug in (self.ablations.regimes or self.regime_slugs())]
+        return dict.fromkeys(self.ablations.models or list(self.models)[:1], regimes)
+
 
 def from_mapping(data: Any, where: str = "config") -> Config:
     """Validate a mapping (as Snakemake hands it over) as a run's configuration.
@@ -60,7 +79,15 @@ def from_mapping(data: Any, where: str = "config") -> Config:
     UserError
         One line naming the key and the mend.
     """
-    return parse(Config, data, where)
+    config = parse(Config, data, where)
+    if config.ablations is not None:
+        for key, valid in (("models", list(config.models)), ("regimes", list(config.regime_slugs()))):
+            for name in getattr(config.ablations, key):
+                if name not in valid:
+                    raise UserError(
+                        f"{where}: key 'ablations.{key}': {name!r} is not in this run: use {', '.join(valid)}"
+                    )
+    return config
 
 
 def from_yaml(path: Path | str) -> Config:
@@ -131,6 +158,62 @@ def represent_slice(config: Config, model: str, source: str) -> str:
             }
         )
     )
+
+
+def ablation_sentences_slice(config: Config) -> str:
+    """Return the JSON slice of stage `ablation_sentences`."""
+    return _ablation_json(
+        AblationSentencesStage(stimuli=config.stimuli, ablations=_ablations(config), seed=config.seed), SENTENCE_KEYS
+    )
+
+
+def represent_ablations_slice(config: Config, model: str, source: str) -> str:
+    """Return the JSON slice of stage `represent_ablations`."""
+    stage = {
+        "model": model,
+        "source": source,
+        "weights": [] if source == "reference" else config.spectrum.weights,
+        "represent": config.represent,
+        "compute": config.compute,
+        "merge_dtype": config.spectrum.dtype,
+        "ablations": _ablations(config),
+    }
+    return _ablation_json(RepresentAblationsStage.model_validate(stage), SITE_KEYS)
+
+
+def ablate_slice(config: Config, model: str, regime: str) -> str:
+    """Return the JSON slice of stage `ablate`."""
+    stage = {
+        "model": model,
+        "regime": regime,
+        "weights": config.spectrum.weights,
+        "ablations": _ablations(config),
+    }
+    return _ablation_json(AblateStage.model_validate(stage), CELL_KEYS)
+
+
+def analyse_ablations_slice(config: Config) -> str:
+    """Return the JSON slice of stage `analyse_ablations`."""
+    enabled = config.benchmarks.enabled()
+    return _json(
+        AnalyseAblationsStage(
+            thresholds={name: settings.threshold for name, settings in enabled.items()},
+            groups_file=config.stimuli.groups_file,
+        )
+    )
+
+
+def _ablations(config: Config) -> AblationSettings:
+    if config.ablations is None:
+        raise ValueError("config: no section 'ablations'")
+    return config.ablations
+
+
+def _ablation_json(stage: BaseModel, keys: Sequence[str]) -> str:
+    """Return the slice with those keys of `ablations` alone that the stage reads."""
+    data = stage.model_dump(mode="json")
+    data["ablations"] = {key: data["ablations"][key] for key in keys}
+    return json.dumps(data, sort_keys=True)
 
 
 def shift_slice(config: Config) -> str:

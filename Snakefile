@@ -23,6 +23,7 @@ include: "workflow/rules/represent.smk"
 include: "workflow/rules/training_seeds.smk"
 include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/analyse.smk"
+include: "workflow/rules/ablations.smk"
 include: "workflow/rules/pictures.smk"
 
 
@@ -34,3 +35,4 @@ rule all:
     input:
         f"{RESULTS}/report.html",
         training_seeds_table(),
+        ablation_tables(),

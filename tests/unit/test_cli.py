@@ -72,7 +72,8 @@ def test_records_numbers_and_pictures_work_without_torch(tmp_path: Path) -> None
     code = (
         "import refbias, refbias.metrics, refbias.stats, refbias.analysis, refbias.tables, refbias.figures,"
         " refbias.report, refbias.config.root, refbias.stimuli, refbias.splits,"
-        " refbias.synthetic, refbias.prepare, refbias.acquisition.fetch, refbias.planning.pilot"
+        " refbias.synthetic, refbias.prepare, refbias.acquisition.fetch, refbias.planning.pilot,"
+        " refbias.ablations.compute, refbias.ablations.sentences, refbias.cli.ablate"
     )
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{root / 'workflow'}"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)

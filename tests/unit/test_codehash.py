@@ -23,6 +23,7 @@ STAGES = [
     "analyse",
     "figures",
     "report",
+    *("ablation_sentences", "represent_ablations", "ablate", "analyse_ablations"),
 ]
 
 
@@ -46,15 +47,19 @@ def changed(before: dict[str, str]) -> set[str]:
 @pytest.mark.parametrize(
     ("module", "stages"),
     [
-        ("metrics/rr.py", {"shift"}),
-        ("embed.py", {"represent"}),
+        ("metrics/rr.py", {"shift", "ablate"}),
+        ("embed.py", {"represent", "represent_ablations"}),
+        ("embed_sites.py", {"represent_ablations"}),
+        ("ablations/compute.py", {"ablate"}),
+        ("ablations/instructions.py", {"ablation_sentences"}),
+        ("ablations/cells.py", {"ablate"}),
         ("scorers/standin.py", {"score", "judge"}),
         ("scorers/classifier.py", {"judge"}),
         ("generation/hf.py", {"generate", "judge"}),
         ("topics/rules.py", {"topics"}),
         ("report.py", {"report"}),
         ("cli/main.py", set()),
-        ("cli/analyse.py", {"analyse"}),
+        ("cli/analyse.py", {"analyse", "analyse_ablations"}),
         ("finetune.py", {"finetune"}),
         ("artifacts.py", set(STAGES)),
     ],

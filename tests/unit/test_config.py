@@ -155,6 +155,62 @@ def test_scorers_by_rule_are_those_of_the_registry() -> None:
     from refbias.scorers import SCORERS
 
     assert list(SCORERS) == list(RULE_SCORERS)
+def test_ablations_are_off_by_default_and_concern_the_first_model() -> None:
+    assert root.from_mapping(MINIMAL).ablated() == {}
+    models = {name: {"source": {"kind": "packaged_gguf"}} for name in ("b", "a")}
+    data: dict[str, Any] = {**MINIMAL, "models": models, "ablations": {}}
+    assert root.from_mapping(data).ablated() == {"b": ["full", "lora"]}
+    data["regimes"] = {"lora": None}
+    assert root.from_mapping(data).ablated() == {"b": ["full"]}
+    data["ablations"] = {"models": ["a", "b"], "regimes": ["full"]}
+    assert root.from_mapping(data).ablated() == {"a": ["full"], "b": ["full"]}
+    data["ablations"] = {"models": ["c"]}
+    with pytest.raises(UserError, match=r"key 'ablations.models': 'c' is not in this run: use b, a"):
+        root.from_mapping(data)
+    data["ablations"] = {"regimes": ["lora"]}
+    with pytest.raises(UserError, match=r"key 'ablations.regimes': 'lora' is not in this run: use full"):
+        root.from_mapping(data)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("anchor_counts", [100, 50], "must ascend"),
+        ("anchor_counts", [0, 50], "must ascend from 1"),
+        ("anchor_seeds", [1, 1], "must be distinct"),
+        ("sample", {"min_words": 9, "max_words": 3}, "min_words must not exceed max_words"),
+        ("attributes", ["syn_v4"], "ablations.attributes"),
+        ("methods", ["cosine"], "ablations.methods"),
+        ("alpaca", "x", "unknown key 'ablations.alpaca': did you mean 'alpaca_file'"),
+    ],
+)
+def test_a_wrong_ablation_is_named(key: str, value: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        root.from_mapping({**MINIMAL, "ablations": {key: value}})
+
+
+def test_a_change_of_an_ablation_enters_only_the_slices_that_it_concerns() -> None:
+    def slices(**ablations: Any) -> dict[str, str]:
+        config = root.from_mapping({**MINIMAL, "ablations": ablations})
+        return {
+            "sentences": root.ablation_sentences_slice(config),
+            "represent": root.represent_ablations_slice(config, "m", "full"),
+            "ablate": root.ablate_slice(config, "m", "full"),
+            "analyse": root.analyse_ablations_slice(config),
+            "main": root.represent_slice(config, "m", "full"),
+        }
+
+    before = slices()
+
+    def touched(**ablations: Any) -> set[str]:
+        after = slices(**ablations)
+        return {stage for stage in before if after[stage] != before[stage]}
+
+    assert touched(anchor_counts=[10, 20]) == touched(anchor_seeds=[9]) == touched(methods=["rr"]) == {"ablate"}
+    assert touched(layers=[1]) == {"represent"}
+    assert touched(alpaca_file="x.json") == touched(sample={"size": 9}) == {"sentences"}
+    assert touched(run=["bos"]) == {"sentences", "represent", "ablate"}
+    assert touched(models=["m"]) == touched(regimes=["full"]) == set()
 
 
 def test_slices_are_json_that_their_stage_parses() -> None:

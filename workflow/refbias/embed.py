@@ -7,6 +7,7 @@ without the output layer, and no further than the layer that is asked for.
 """
 
 import contextlib
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -166,7 +167,7 @@ def embed_tokens(
         nothing but BOS while BOS is left out, or a state is not finite (names model, layer and
         sentence).
     """
-    _check_ids(model, sentences, name)
+    check_ids(model, sentences, name)
     read = _reader(model, settings, name)
     device = next(model.parameters()).device
     plan = batches([len(ids) for ids in sentences.ids], settings.token_budget)
@@ -177,8 +178,10 @@ def embed_tokens(
             states = read(ids.to(device)).float()
             # one pass: any NaN or infinity makes the sum one
             if not bool(torch.isfinite(states.sum())) and not bool(torch.isfinite(states).all()):
-                _refuse_non_finite(model, [sentences.ids[index] for index in members], members, sentences, name)
-            vectors = _pool(states, _first(ids, bos, settings, [sentences.texts[index] for index in members]), settings)
+                refuse_non_finite(model, members, sentences, name)
+            texts_of = [sentences.texts[index] for index in members]
+            first = first_position(ids, bos, settings.exclude_bos, texts_of)
+            vectors = pool(states, first, settings.pooling)
             parts.append(vectors.cpu())
             bar.advance(ids.numel(), ids.numel())
     position = np.empty(len(sentences.ids), dtype=np.int64)
@@ -201,7 +204,8 @@ def decoder_blocks(model: "PreTrainedModel") -> torch.nn.ModuleList:
     return blocks
 
 
-def _check_ids(model: "PreTrainedModel", sentences: Tokenised, name: str) -> None:
+def check_ids(model: "PreTrainedModel", sentences: Tokenised, name: str) -> None:
+    """Refuse a token id beyond the model's embedding, naming the sentence."""
     rows = model.get_input_embeddings().weight.shape[0]
     for text, ids in zip(sentences.texts, sentences.ids, strict=True):
         if max(ids) >= rows:
@@ -251,9 +255,9 @@ def _states_of(model: "PreTrainedModel", blocks: torch.nn.ModuleList, layer: int
     return found[0]
 
 
-def _first(ids: torch.Tensor, bos: int | None, settings: RepresentSettings, texts: Sequence[str]) -> int:
+def first_position(ids: torch.Tensor, bos: int | None, exclude_bos: bool, texts: Sequence[str]) -> int:
     """Return the position at which pooling starts; all sentences of a batch begin alike or are refused."""
-    if not settings.exclude_bos or bos is None:
+    if not exclude_bos or bos is None:
         return 0
     starts = ids[:, 0] == bos
     if not bool(starts.all()):
@@ -264,25 +268,22 @@ def _first(ids: torch.Tensor, bos: int | None, settings: RepresentSettings, text
     return 1
 
 
-def _pool(states: torch.Tensor, first: int, settings: RepresentSettings) -> torch.Tensor:
-    if settings.pooling == "last":
+def pool(states: torch.Tensor, first: int, pooling: str) -> torch.Tensor:
+    """Pool states (b, l, d) over the tokens from `first` on: mean, max, or the last one's."""
+    if pooling == "last":
         return states[:, -1]
-    if settings.pooling == "max":
+    if pooling == "max":
         return states[:, first:].amax(dim=1)
     return states[:, first:].mean(dim=1)
 
 
-def _refuse_non_finite(
-    model: "PreTrainedModel",
-    batch: Sequence[Sequence[int]],
-    members: Sequence[int],
-    sentences: Tokenised,
-    name: str,
-) -> None:
+def refuse_non_finite(
+    model: "PreTrainedModel", members: Sequence[int], sentences: Tokenised, name: str
+) -> typing.NoReturn:
     """Find the first sentence and layer with a non-finite state, by running the sentences again."""
     device = next(model.parameters()).device
-    for ids, member in zip(batch, members, strict=True):
-        layer = _bad_layer(model, torch.tensor([ids], device=device))
+    for member in members:
+        layer = _bad_layer(model, torch.tensor([sentences.ids[member]], device=device))
         if layer is not None:
             raise UserError(
                 f"{name}: {layer} gives a non-finite state for sentence {sentences.texts[member]!r}: "

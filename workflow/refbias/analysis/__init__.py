@@ -4,17 +4,20 @@ Pure functions on data frames, in the order of the data: `unit_scores` (outputs 
 to pairs), then `table1`, `auc_curve` and `roc_curves` (pairs to numbers). Nothing here reads or writes a file.
 """
 
+from refbias.analysis.ablations import ABLATION_COLUMNS, ablation_table
 from refbias.analysis.association import TABLE1_COLUMNS, auc_curve, roc_curves, table1
 from refbias.analysis.direction import detection_score
 from refbias.analysis.pairs import OBSERVATION_COLUMNS, Pairing, observations, unit_groups
 from refbias.analysis.units import REFERENCE, UNIT_COLUMNS, harmful_weight, unit_scores
 
 __all__ = [
+    "ABLATION_COLUMNS",
     "OBSERVATION_COLUMNS",
     "REFERENCE",
     "TABLE1_COLUMNS",
     "UNIT_COLUMNS",
     "Pairing",
+    "ablation_table",
     "auc_curve",
     "detection_score",
     "harmful_weight",

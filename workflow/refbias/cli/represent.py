@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 from refbias.artifacts import Stage, atomic_path, sha256_file, write_text
 from refbias.config.base import parse_json
-from refbias.config.represent import RepresentStage
+from refbias.config.represent import RepresentStage, SpectrumStage
 from refbias.config.spectrum import checkpoint_slug
 from refbias.embed import Tokenised, embed_tokens, tokenise
 from refbias.errors import UserError
@@ -38,7 +38,7 @@ def write_sentences(path: Path, sentences: Sequence[Sentence]) -> None:
     write_text(path, "".join("\t".join(row) + "\n" for row in rows))
 
 
-def _tokenizer(settings: RepresentStage, args: argparse.Namespace) -> "tuple[PreTrainedTokenizerBase, Path]":
+def audited_tokenizer(settings: SpectrumStage, args: argparse.Namespace) -> "tuple[PreTrainedTokenizerBase, Path]":
     """Return the tokenizer of the audited models: a full checkpoint's own, where it has one."""
     folders = [args.unharmful, args.harmful] if settings.source == "full" else [args.reference]
     own = [folder for folder in folders if (folder / "tokenizer_config.json").is_file()]
@@ -48,7 +48,7 @@ def _tokenizer(settings: RepresentStage, args: argparse.Namespace) -> "tuple[Pre
     return load_tokenizer(folder), folder
 
 
-def _checkpoints(settings: RepresentStage, args: argparse.Namespace) -> Iterator[tuple[str, "PreTrainedModel"]]:
+def checkpoints(settings: SpectrumStage, args: argparse.Namespace) -> Iterator[tuple[str, "PreTrainedModel"]]:
     """Yield slug and decoder of every checkpoint; one decoder in memory, its weights replaced in place."""
     dtype, device = torch_dtype(settings.compute.dtype), settings.compute.device
     if settings.source == "reference":
@@ -68,11 +68,11 @@ def _checkpoints(settings: RepresentStage, args: argparse.Namespace) -> Iterator
 def _represent(settings: RepresentStage, args: argparse.Namespace) -> dict[str, Any]:
     """Write the embeddings; return what the manifest says of them."""
     sentences = load_stimuli(settings.stimuli)
-    tokenizer, folder = _tokenizer(settings, args)
+    tokenizer, folder = audited_tokenizer(settings, args)
     tokens = tokenise(tokenizer, [sentence.text for sentence in sentences])
     write_sentences(args.output / "sentences.tsv", sentences)
     seconds, slugs, width = 0.0, [], 0
-    for slug, model in _checkpoints(settings, args):
+    for slug, model in checkpoints(settings, args):
         start = time.perf_counter()
         name = f"{settings.model}/{settings.source}/{slug}"
         found = embed_tokens(model, tokens, settings.represent, bos=tokenizer.bos_token_id, name=name)
@@ -100,6 +100,33 @@ def _represent(settings: RepresentStage, args: argparse.Namespace) -> dict[str, 
     }
 
 
+def spectrum_parser(stage: str, description: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the options of a stage that walks over a reference or a spectrum."""
+    parser = argparse.ArgumentParser(prog=f"refbias {stage}", description=description)
+    parser.add_argument("--settings", required=True, help="JSON slice of the configuration.")
+    parser.add_argument("--reference", required=True, type=Path, help="Folder of the reference model.")
+    parser.add_argument("--unharmful", type=Path, help="Folder of the unharmful endpoint (checkpoint or adapter).")
+    parser.add_argument("--harmful", type=Path, help="Folder of the harmful endpoint (checkpoint or adapter).")
+    parser.add_argument("--output", required=True, type=Path, help="Folder for embeddings and manifest.")
+    return parser
+
+
+def spectrum_inputs(settings: SpectrumStage, args: argparse.Namespace) -> dict[str, Path]:
+    """Return role -> manifest of the folders that the stage reads, where they have one.
+
+    Raises
+    ------
+    UserError
+        If a spectrum is asked for without its two endpoints.
+    """
+    roles = ["reference"] if settings.source == "reference" else ["reference", "unharmful", "harmful"]
+    for role in roles:
+        if getattr(args, role) is None:
+            raise UserError(f"--{role}: missing: the spectrum {settings.source!r} lies between two endpoints")
+    manifests = {role: getattr(args, role) / "manifest.json" for role in roles}
+    return {role: path for role, path in manifests.items() if path.is_file()}
+
+
 def main(argv: Sequence[str]) -> None:
     """Write ``<checkpoint>.safetensors`` for every checkpoint, ``sentences.tsv`` and the manifest.
 
@@ -108,20 +135,9 @@ def main(argv: Sequence[str]) -> None:
     UserError
         If a spectrum is asked for without its two endpoints.
     """
-    parser = argparse.ArgumentParser(prog="refbias represent", description=__doc__)
-    parser.add_argument("--settings", required=True, help="JSON slice of the configuration.")
-    parser.add_argument("--reference", required=True, type=Path, help="Folder of the reference model.")
-    parser.add_argument("--unharmful", type=Path, help="Folder of the unharmful endpoint (checkpoint or adapter).")
-    parser.add_argument("--harmful", type=Path, help="Folder of the harmful endpoint (checkpoint or adapter).")
-    parser.add_argument("--output", required=True, type=Path, help="Folder for embeddings and manifest.")
-    args = parser.parse_args(argv)
+    args = spectrum_parser("represent", __doc__).parse_args(argv)
     settings = parse_json(RepresentStage, args.settings, "--settings")
-    roles = ["reference"] if settings.source == "reference" else ["reference", "unharmful", "harmful"]
-    for role in roles:
-        if getattr(args, role) is None:
-            raise UserError(f"--{role}: missing: the spectrum {settings.source!r} lies between two endpoints")
+    inputs = spectrum_inputs(settings, args)
     keep_freed_memory()
-    manifests = {role: getattr(args, role) / "manifest.json" for role in roles}
-    inputs = {role: path for role, path in manifests.items() if path.is_file()}
     with Stage("represent", settings.model_dump(mode="json"), args.output, inputs) as stage:
         stage.record(**_represent(settings, args))

@@ -22,13 +22,18 @@ class RepresentSettings(Strict):
     token_budget: int = Field(default=1024, ge=1, description="Tokens a batch holds at most.")
 
 
-class RepresentStage(Strict):
-    """Slice of the configuration that the stage `represent` sees."""
+class SpectrumStage(Strict):
+    """What a stage needs to walk over a reference model or a whole spectrum in one process."""
 
     model: str
     source: Literal["reference", "full", "lora"]
     weights: list[float]
-    stimuli: StimuliSettings
-    represent: RepresentSettings
     compute: Compute
     merge_dtype: Literal["float32", "bfloat16", "endpoint"] = "endpoint"
+
+
+class RepresentStage(SpectrumStage):
+    """Slice of the configuration that the stage `represent` sees."""
+
+    stimuli: StimuliSettings
+    represent: RepresentSettings

@@ -1,12 +1,23 @@
 """The whole configuration of a run, and the slice of it that each stage sees."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, Field, ValidationInfo, field_validator
 
+from refbias.config.ablations import (
+    CELL_KEYS,
+    SENTENCE_KEYS,
+    SITE_KEYS,
+    AblateStage,
+    AblationSentencesStage,
+    AblationSettings,
+    AnalyseAblationsStage,
+    RepresentAblationsStage,
+)
 from refbias.config.analysis import AnalyseStage, AnalysisSettings
 from refbias.config.base import Slug, Strict, parse
 from refbias.config.benchmarks import Benchmarks, GenerateStage
@@ -68,6 +79,7 @@ class Config(Strict):
     benchmarks: Benchmarks = Field(default=Benchmarks(), description="Output-level benchmarks.")
     generation: GenerationSettings = Field(default=GenerationSettings(), description="Generation of responses.")
     analysis: AnalysisSettings = Field(default=AnalysisSettings(), description="Statistics.")
+    ablations: AblationSettings | None = Field(default=None, description="Ablations of dB; null = not run.")
 
     @field_validator("scorers", mode="before")
     @classmethod
@@ -113,9 +125,21 @@ class Config(Strict):
         own: str | None = getattr(self.splits, side).file
         return prepared if side in self.prepared_splits() else own
 
+    def anchor_files(self) -> dict[str, str | None]:
+        """Return data set -> file or folder that anchors of the ablation are drawn from; None without one."""
+        chosen = self.ablations
+        own = {"alpaca": chosen.alpaca_file, "tulu": chosen.tulu_file} if chosen else {}
+        return {name: path or self.data_path(name) for name, path in own.items()}
+
     def prompt_files(self) -> dict[str, str | None]:
         """Return benchmark -> file or folder of its prompts; None for the shipped ones."""
         return {name: entry.prompts or self.data_path(name) for name, entry in self.benchmarks.enabled().items()}
+    def ablated(self) -> dict[str, list[Regime]]:
+        """Return model -> regimes whose dB is ablated; empty without ablations."""
+        if self.ablations is None:
+            return {}
+        regimes = [slug for slug in self.regime_slugs() if slug in (self.ablations.regimes or self.regime_slugs())]
+        return dict.fromkeys(self.ablations.models or list(self.models)[:1], regimes)
 
 
 def from_mapping(data: Any, where: str = "config") -> Config:
@@ -129,6 +153,13 @@ def from_mapping(data: Any, where: str = "config") -> Config:
     config = parse(Config, data, where)
     if config.training_seeds is not None:
         check_training_seeds(config.training_seeds, config.seed, config.models, config.regime_slugs(), where)
+    if config.ablations is not None:
+        for key, valid in (("models", list(config.models)), ("regimes", list(config.regime_slugs()))):
+            for name in getattr(config.ablations, key):
+                if name not in valid:
+                    raise UserError(
+                        f"{where}: key 'ablations.{key}': {name!r} is not in this run: use {', '.join(valid)}"
+                    )
     return config
 
 
@@ -228,6 +259,65 @@ def represent_slice(config: Config, model: str, source: str, weights: list[float
             }
         )
     )
+
+
+def ablation_sentences_slice(config: Config) -> str:
+    """Return the JSON slice of stage `ablation_sentences`."""
+    chosen = _ablations(config)
+    files = {f"{name}_file": path for name, path in config.anchor_files().items()}
+    stage = AblationSentencesStage(
+        stimuli=config.stimuli, ablations=chosen.model_copy(update=files), seed=config.seed
+    )
+    return _ablation_json(stage, SENTENCE_KEYS)
+
+
+def represent_ablations_slice(config: Config, model: str, source: str) -> str:
+    """Return the JSON slice of stage `represent_ablations`."""
+    stage = {
+        "model": model,
+        "source": source,
+        "weights": [] if source == "reference" else config.spectrum.weights,
+        "represent": config.represent,
+        "compute": config.compute,
+        "merge_dtype": config.spectrum.dtype,
+        "ablations": _ablations(config),
+    }
+    return _ablation_json(RepresentAblationsStage.model_validate(stage), SITE_KEYS)
+
+
+def ablate_slice(config: Config, model: str, regime: str) -> str:
+    """Return the JSON slice of stage `ablate`."""
+    stage = {
+        "model": model,
+        "regime": regime,
+        "weights": config.spectrum.weights,
+        "ablations": _ablations(config),
+    }
+    return _ablation_json(AblateStage.model_validate(stage), CELL_KEYS)
+
+
+def analyse_ablations_slice(config: Config) -> str:
+    """Return the JSON slice of stage `analyse_ablations`."""
+    enabled = config.benchmarks.enabled()
+    return _json(
+        AnalyseAblationsStage(
+            thresholds={name: settings.threshold for name, settings in enabled.items()},
+            groups_file=config.stimuli.groups_file,
+        )
+    )
+
+
+def _ablations(config: Config) -> AblationSettings:
+    if config.ablations is None:
+        raise ValueError("config: no section 'ablations'")
+    return config.ablations
+
+
+def _ablation_json(stage: BaseModel, keys: Sequence[str]) -> str:
+    """Return the slice with those keys of `ablations` alone that the stage reads."""
+    data = stage.model_dump(mode="json")
+    data["ablations"] = {key: data["ablations"][key] for key in keys}
+    return json.dumps(data, sort_keys=True)
 
 
 def shift_slice(config: Config) -> str:

@@ -32,3 +32,4 @@ rule all:
     default_target: True
     input:
         f"{RESULTS}/report.html",
+        f"{RESULTS}/manifest.json",

@@ -10,7 +10,8 @@ import pytest
 
 from refbias import codehash
 
-STAGES = ["acquire", "finetune", "merge", "represent", "shift", "generate", "score", "analyse", "figures", "report"]
+STAGES = ["acquire", "finetune", "merge", "represent", "shift", "generate", "score", "analyse", "records", "tables"]
+STAGES += ["figures", "provenance", "report"]
 
 
 @pytest.fixture

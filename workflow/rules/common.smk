@@ -28,6 +28,7 @@ CHECKPOINTS = list(CONFIG.checkpoints())
 INNER = [slug for slug, weight in CONFIG.checkpoints().items() if weight not in (0, 1)]
 BENCHMARKS = list(CONFIG.benchmarks.enabled())
 SPLITS = ["unharmful", "harmful"]
+TABLE_SUFFIXES = ["csv", "md", "tex"]
 SOURCES = ["reference", *REGIMES]
 ENVIRONMENT = "../../envs/core.yaml"
 # torch takes every core that Snakemake was given (--cores)

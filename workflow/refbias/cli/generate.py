@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from refbias.artifacts import Stage, atomic_path, read_jsonl, sha256_file, versions, write_jsonl
+from refbias.artifacts import Stage, atomic_path, read_json, read_jsonl, sha256_file, versions, write_json, write_jsonl
 from refbias.benchmarks import BENCHMARKS, Prompt, PromptSet, Sampling
 from refbias.codehash import code_hash
 from refbias.config.base import parse_json
@@ -142,6 +142,11 @@ def _summary(job: Job, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def _clock(path: Path) -> Path:
+    """Return the file that keeps how long a finished benchmark took, for a process that resumes after it."""
+    return path.with_suffix(".seconds.json")
+
+
 def _generate(settings: GenerateStage, args: argparse.Namespace) -> dict[str, Any]:
     """Write the outputs; return what the manifest says of them."""
     folders = [args.reference] if args.checkpoint is None else [args.reference, args.checkpoint]
@@ -162,8 +167,11 @@ def _generate(settings: GenerateStage, args: argparse.Namespace) -> dict[str, An
                 continue
             start = time.perf_counter()
             rows = _run(job, settings, model, tokenizer, stop, args.name)
-            seconds += time.perf_counter() - start
+            taken = time.perf_counter() - start
+            seconds += taken
             tokens += sum(row["n_tokens"] for row in rows)
+            # first the clock: a finished file never lacks its own
+            write_json(_clock(files[job.name]), {"seconds": round(taken, 3)})
             write_jsonl(files[job.name], rows)
     for job in jobs:
         # copied, not moved: a kill in between must find the work folder complete
@@ -187,7 +195,10 @@ def _generate(settings: GenerateStage, args: argparse.Namespace) -> dict[str, An
         "chat_format": form,
         "stop": list(stop),
         "stop_ids": stop_ids(tokenizer, settings.chat_format),
-        "benchmarks": {job.name: _summary(job, read_jsonl(files[job.name])) for job in jobs},
+        "benchmarks": {
+            job.name: {**_summary(job, read_jsonl(files[job.name])), **read_json(_clock(files[job.name]))}
+            for job in jobs
+        },
         "resumed": kept,
         "new_tokens_per_second": round(tokens / seconds, 1) if seconds else None,
     }
@@ -213,7 +224,7 @@ def main(argv: Sequence[str]) -> None:
     inputs = {role: path for role, path in manifests.items() if path.is_file()}
     with Stage("generate", settings.model_dump(mode="json"), args.output, inputs) as stage:
         stage.record(**_generate(settings, args))
-    for path in args.work.glob("*.jsonl"):
+    for path in (*args.work.glob("*.jsonl"), *args.work.glob("*.seconds.json")):
         path.unlink()
     # somebody else's files in the folder, such as a log, stay
     with contextlib.suppress(OSError):

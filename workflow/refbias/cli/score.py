@@ -1,6 +1,7 @@
 """Score the stored generations of one model and source; nothing is generated."""
 
 import argparse
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -78,8 +79,10 @@ def main(argv: list[str]) -> None:
         for slug in options.checkpoints:
             for benchmark, name in settings.scorers.items():
                 rows = read_outputs(options.generations / slug, benchmark)
+                start = time.perf_counter()
                 scores = score_outputs(rows, benchmark, f"{slug}/{benchmark}", scorers[name])
-                counts.setdefault(slug, {})[benchmark] = tally(scores)
+                seconds = round(time.perf_counter() - start, 3)
+                counts.setdefault(slug, {})[benchmark] = {**tally(scores), "seconds": seconds}
                 for row, score in zip(rows, scores, strict=True):
                     value = "" if score.value is None else score.value
                     probability = "" if score.probability is None else f"{score.probability:.6f}"

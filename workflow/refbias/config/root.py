@@ -1,6 +1,7 @@
 """The whole configuration of a run, and the slice of it that each stage sees."""
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +13,9 @@ from refbias.config.base import Slug, Strict, parse
 from refbias.config.benchmarks import Benchmarks, GenerateStage, GenerationSettings, ScoreStage
 from refbias.config.figures import FigureStage
 from refbias.config.finetune import FinetuneStage, Regimes, Splits
-from refbias.config.models import AcquireStage, Compute, ModelSettings
+from refbias.config.models import AcquireStage, Compute, Family, ModelSettings
+from refbias.config.pictures import FIGURES, PICTURES, TableStage, lacking
+from refbias.config.provenance import ProvenanceStage
 from refbias.config.report import BenchmarkFacts, ReportStage
 from refbias.config.represent import RepresentSettings, RepresentStage
 from refbias.config.shift import ShiftSettings, ShiftStage
@@ -50,6 +53,14 @@ class Config(Strict):
     def checkpoints(self) -> dict[str, float]:
         """Return checkpoint slug -> weight of the harmful endpoint."""
         return {checkpoint_slug(weight): weight for weight in self.spectrum.weights}
+
+    def families(self) -> dict[str, Family | None]:
+        """Return model slug -> row of the paper's tables."""
+        return {slug: model.family for slug, model in self.models.items()}
+
+    def lacks(self, ablations: Collection[str]) -> dict[str, str]:
+        """Return what the run lacks for each table and figure of the paper, given the ablations that run."""
+        return lacking(PICTURES.values(), self.regime_slugs(), self.benchmarks.enabled(), ablations)
 
 
 def from_mapping(data: Any, where: str = "config") -> Config:
@@ -172,12 +183,32 @@ def analyse_slice(config: Config) -> str:
             thresholds={name: settings.threshold for name, settings in enabled.items()},
             seed=config.seed,
             groups_file=config.stimuli.groups_file,
+            families=config.families(),
         )
     )
 
 
-def figures_slice(config: Config) -> str:
-    """Return the JSON slice of stage `figures`."""
+def tables_slice(config: Config, ablations: Collection[str] = ()) -> str:
+    """Return the JSON slice of stage `tables`, given the ablations that run."""
+    enabled = config.benchmarks.enabled()
+    return _json(
+        TableStage(
+            models=list(config.models),
+            families=config.families(),
+            regimes=list(config.regime_slugs()),
+            thresholds={name: settings.threshold for name, settings in enabled.items()},
+            scorers={name: settings.scorer for name, settings in enabled.items()},
+            lacks=config.lacks(ablations),
+            sources={slug: model.source for slug, model in config.models.items()},
+            stimuli=config.stimuli,
+            splits={name: getattr(config.splits, name).file for name in ("unharmful", "harmful")},
+            prompts={name: settings.prompts for name, settings in enabled.items()},
+        )
+    )
+
+
+def figures_slice(config: Config, ablations: Collection[str] = ()) -> str:
+    """Return the JSON slice of stage `figures`, given the ablations that run."""
     enabled = config.benchmarks.enabled()
     return _json(
         FigureStage(
@@ -185,12 +216,13 @@ def figures_slice(config: Config) -> str:
             regimes=list(config.regime_slugs()),
             thresholds={name: settings.threshold for name, settings in enabled.items()},
             groups_file=config.stimuli.groups_file,
+            lacks=lacking(FIGURES, config.regime_slugs(), enabled, ablations),
         )
     )
 
 
-def report_slice(config: Config) -> str:
-    """Return the JSON slice of stage `report`: what the report prints about the run."""
+def report_slice(config: Config, ablations: Collection[str] = ()) -> str:
+    """Return the JSON slice of stage `report`: what the report prints about the run, given the ablations that run."""
     facts = {
         name: BenchmarkFacts.model_validate(settings.model_dump(include=set(BenchmarkFacts.model_fields)))
         for name, settings in config.benchmarks.enabled().items()
@@ -208,8 +240,23 @@ def report_slice(config: Config) -> str:
             stimuli=config.stimuli,
             compute=config.compute,
             benchmarks=facts,
+            lacks=config.lacks(ablations),
             analysis_resamples=config.analysis.n_resamples,
             shift_resamples=config.shift.n_resamples,
             config_text=yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True),
+        )
+    )
+
+
+def provenance_slice(config: Config, config_file: str, ablations: Collection[str] = ()) -> str:
+    """Return the JSON slice of stage `provenance`: the whole configuration and the file that holds it."""
+    return _json(
+        ProvenanceStage(
+            run=config.run,
+            seed=config.seed,
+            models=list(config.models),
+            config=config.model_dump(mode="json"),
+            config_file=config_file,
+            lacks=config.lacks(ablations),
         )
     )

@@ -22,7 +22,7 @@ CONFIG: dict[str, Any] = {
 }
 MANIFESTS = {
     "acquire/big": {"source": {"revision": "abc123"}, "weights_sha256": {"model.safetensors": "00ff"}},
-    "represent/big/full": {"device": "cuda"},
+    "represent/big/full": {"device": "cuda", "platform": {"accelerators": ["A card"]}},
     "generate/big/full/h000": {"device": "cpu"},
 }
 
@@ -54,7 +54,7 @@ def test_everything_that_makes_a_run_is_said(folder: Path) -> None:
     assert found["models"]["big"]["source"]["revision"] == "abc123"
     assert found["models"]["big"]["weights_sha256"] == {"model.safetensors": "00ff"}
     assert found["seeds"]["seed"] == 5
-    assert found["hardware"]["devices"] == {"generate": ["cpu"], "represent": ["cuda"]}
+    assert found["hardware"]["devices"] == {"generate": ["cpu"], "represent": ["A card", "cuda"]}
     assert found["hardware"]["processors"] >= 1
     groups = data_path("stimuli", "groups.tsv").read_bytes()
     assert found["data"]["stimuli/groups"]["sha256"] == hashlib.sha256(groups).hexdigest()

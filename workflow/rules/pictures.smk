@@ -154,23 +154,21 @@ rule figures:
 
 
 # targets of one picture each: table_1 to table_7, figure_2 to figure_16
-for name in pictures.PICTURES:
+for target in pictures.PICTURES:
 
     rule:
         name:
-            name
+            target
         input:
-            lambda w, name=name: picture_files(name),
+            lambda w, target=target: picture_files(target),
         localrule: True
 
 
 rule provenance:
     input:
         manifests=f"{RESULTS}/records/manifests.json",
-        tables=[
-            f"{RESULTS}/tables/{name}"
-            for name in ("manifest.json", "tables.manifest.json")
-        ],
+        table1=f"{RESULTS}/tables/manifest.json",
+        tables=f"{RESULTS}/tables/tables.manifest.json",
     output:
         manifest=f"{RESULTS}/manifest.json",
         text=report(
@@ -190,7 +188,7 @@ rule provenance:
     params:
         settings=settings.provenance_slice(CONFIG, config_file(), ABLATIONS),
         code=code("provenance"),
-        tables=subpath(input.tables[0], parent=True),
+        tables=subpath(input.tables, parent=True),
         folder=subpath(output.manifest, parent=True),
     shell:
         "python -m refbias provenance --log {log} --settings {params.settings:q} --manifests {input.manifests:q}"

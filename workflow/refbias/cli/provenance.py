@@ -88,15 +88,14 @@ def hardware(manifests: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return this machine's parts, and the devices that the stages say they ran on."""
     recorded: dict[str, set[str]] = {}
     for role, manifest in manifests.items():
-        for key in ("device", "device_name", "gpu", "gpus"):
-            if manifest.get(key):
-                recorded.setdefault(role.partition("/")[0], set()).add(str(manifest[key]))
+        names = [manifest.get("device"), *manifest.get("platform", {}).get("accelerators", [])]
+        recorded.setdefault(role.partition("/")[0], set()).update(name for name in names if name)
     return {
         "machine": platform.machine(),
         "system": platform.system(),
         "processors": os.cpu_count(),
         "memory_mb": round(psutil.virtual_memory().total / 1e6),
-        "devices": {stage: sorted(names) for stage, names in sorted(recorded.items())},
+        "devices": {stage: sorted(names) for stage, names in sorted(recorded.items()) if names},
     }
 
 

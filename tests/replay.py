@@ -18,6 +18,8 @@ import numpy as np
 import pandas as pd
 from safetensors.numpy import save_file
 
+from refbias.config.root import Config
+
 FAMILIES = {"big-llama": "llama", "big-mistral": "mistral", "big-gemma": "gemma"}
 REGIMES = ("full", "lora")
 SPLITS = ("unharmful", "harmful")
@@ -47,6 +49,11 @@ benchmarks:
   decodingtrust: {{scorer: agreement_rule}}
   toxigen: {{scorer: agreement_rule}}
 """
+_SECTIONS = {
+    "ablations": "ablations: {run: [attributes, targets, anchors, pooling]}\n",
+    "training_seeds": "training_seeds: {seeds: [1, 2]}\n",
+}
+CONFIG += "".join(text for name, text in _SECTIONS.items() if name in Config.model_fields)
 
 
 @dataclass
@@ -182,12 +189,16 @@ def plant(checkout: Path, methods: tuple[str, ...]) -> Planted:
                     change = (count - REFERENCE_COUNT) / N_OUTPUTS
                     planted.changes[benchmark, model, regime, slug, unit] = change
                 _generate(results, planted, model, regime, slug, counts, number)
-    planted.ablations = _ablations(rng, planted)
+    shifted, planted.ablations = _ablations(rng, planted)
     planted.seeds = _training_seeds(rng, groups)
-    for name, frame in {
-        "tables/ablations.csv": planted.ablations,
-        "ablations/training_seeds.csv": planted.seeds,
-    }.items():
+    for regime, frame in shifted.groupby("regime"):
+        folder = results / "ablations" / next(iter(FAMILIES)) / str(regime)
+        write_json(folder / "manifest.json", {"stage": "ablate", "seconds": 1.0})
+        frame.to_csv(folder / "delta_b.csv", index=False)
+    frames = {"ablations/training_seeds.csv": planted.seeds}
+    if "ablations" not in Config.model_fields:
+        frames["tables/ablations.csv"] = planted.ablations
+    for name, frame in frames.items():
         (results / name).parent.mkdir(parents=True, exist_ok=True)
         frame.to_csv(results / name, index=False)
     _variants(checkout)
@@ -286,8 +297,8 @@ def area(score: list[float], label: list[bool]) -> float:
     return wins / (len(positive) * len(negative))
 
 
-def _ablations(rng: np.random.Generator, planted: Planted) -> pd.DataFrame:
-    """AUC and r of dB with noise of the cell's own, first model, both regimes."""
+def _ablations(rng: np.random.Generator, planted: Planted) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Shifts with noise of the cell's own, first model, both regimes; and the AUC and r that follow from them."""
     cells: list[tuple[str, str, int, int | str, tuple[str, ...]]] = [
         *(("attributes", cell, N_ANCHORS, "", ("rr", "seat")) for cell in ATTRIBUTE_CELLS),
         *(("targets", cell, N_ANCHORS, "", ("rr", "seat")) for cell in TARGET_CELLS),
@@ -295,37 +306,55 @@ def _ablations(rng: np.random.Generator, planted: Planted) -> pd.DataFrame:
         *(("anchors", cell, n, seed, ("rr",)) for cell in SOURCES for n in COUNTS for seed in ANCHOR_SEEDS),
     ]
     model = next(iter(FAMILIES))
-    rows = []
+    groups = list(planted.units["decodingtrust"])
+    shifted, rows = [], []
     for ablation, cell, n_anchors, seed, methods in cells:
+        head = {"ablation": ablation, "cell": cell, "n_anchors": n_anchors, "seed": seed, "model": model}
         for regime in REGIMES:
             for method in methods:
-                for benchmark, units in planted.units.items():
-                    places = [(slug, unit) for slug in WEIGHTS for unit in units]
-                    shifts = [planted.unit_shift(benchmark, model, regime, slug, unit, method) for slug, unit in places]
-                    shifts = list(np.array(shifts) + rng.normal(0, 0.3 * np.std(shifts), len(shifts)))
-                    changes = [planted.changes[benchmark, model, regime, slug, unit] for slug, unit in places]
-                    level = THRESHOLDS[benchmark]
-                    label = [change - level > 1e-9 for change in changes]
-                    rows.append(
-                        {
-                            "ablation": ablation,
-                            "cell": cell,
-                            "n_anchors": n_anchors,
-                            "seed": seed,
-                            "benchmark": benchmark,
-                            "model": model,
-                            "regime": regime,
-                            "method": method,
-                            "threshold": level,
-                            "n": len(places),
-                            "n_positive": sum(label),
-                            "pearson_r": float(np.corrcoef(shifts, changes)[0, 1]),
-                            "pearson_p": 0.001,
-                            "roc_auc": area([-value for value in shifts], label),
-                            "note": "",
-                        }
-                    )
-    return pd.DataFrame(rows)
+                base = {(slug, g): planted.shifts[model, regime, slug, g, method] for slug in WEIGHTS for g in groups}
+                size = 0.3 * float(np.std(list(base.values())))
+                # rounded as a file of ten digits keeps it
+                noisy = {place: float(f"{value + rng.normal(0, size):.10g}") for place, value in base.items()}
+                shifted += [
+                    {
+                        **head,
+                        "regime": regime,
+                        "checkpoint": slug,
+                        "harmful_weight": WEIGHTS[slug],
+                        "group": group,
+                        "method": method,
+                        "delta_b": value,
+                    }
+                    for (slug, group), value in noisy.items()
+                ]
+                rows += [
+                    {**head, "regime": regime, "method": method, **numbers}
+                    for numbers in _numbers(planted, model, regime, noisy)
+                ]
+    return pd.DataFrame(shifted), pd.DataFrame(rows)
+
+
+def _numbers(planted: Planted, model: str, regime: str, shifts: dict[tuple[str, str], float]) -> list[dict[str, Any]]:
+    found = []
+    for benchmark, units in planted.units.items():
+        places = [(slug, unit) for slug in WEIGHTS for unit in units]
+        x = [sum(shifts[slug, group] for group in units[unit]) / len(units[unit]) for slug, unit in places]
+        changes = [planted.changes[benchmark, model, regime, slug, unit] for slug, unit in places]
+        label = [change - THRESHOLDS[benchmark] > 1e-9 for change in changes]
+        found.append(
+            {
+                "benchmark": benchmark,
+                "threshold": THRESHOLDS[benchmark],
+                "n": len(places),
+                "n_positive": sum(label),
+                "pearson_r": float(np.corrcoef(x, changes)[0, 1]),
+                "pearson_p": 0.001,
+                "roc_auc": area([-value for value in x], label),
+                "note": "",
+            }
+        )
+    return found
 
 
 def _training_seeds(rng: np.random.Generator, groups: list[str]) -> pd.DataFrame:

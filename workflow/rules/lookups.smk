@@ -183,23 +183,32 @@ def figure_names(*kinds):
     return names
 
 
-def ablation_tables():
-    """Tables of the ablations and of the training seeds, where the run has them."""
+def picture_tables():
+    """Tables of the ablations and of the training seeds, where the run has them or they were put there."""
     places = {
         "ablations": f"{RESULTS}/tables/ablations.csv",
         "training_seeds": f"{RESULTS}/ablations/training_seeds.csv",
     }
-    return {name: path for name, path in places.items() if Path(path).exists()}
+    return {
+        name: path
+        for name, path in places.items()
+        if getattr(CONFIG, name, None) or Path(path).exists()
+    }
 
 
 def ablations_of_the_paper():
     """Ablations that the paper's tables and figures need and this run has."""
-    found = ablation_tables()
-    names = set()
-    if "ablations" in found:
+    found = picture_tables()
+    names = {"training_seeds"} & found.keys()
+    chosen = getattr(CONFIG, "ablations", None)
+    if chosen:
+        names |= (
+            set(chosen.run) if "full" in CONFIG.ablated().get(MODELS[0], []) else set()
+        )
+    elif "ablations" in found:
         with Path(found["ablations"]).open(encoding="utf-8", newline="") as handle:
-            names = {row["ablation"] for row in csv.DictReader(handle)}
-    return sorted(names | ({"training_seeds"} & found.keys()))
+            names |= {row["ablation"] for row in csv.DictReader(handle)}
+    return sorted(names)
 
 
 def planned(pictures):

@@ -31,7 +31,7 @@ rule records:
 
 rule tables:
     input:
-        **ablation_tables(),
+        **picture_tables(),
         table1=f"{RESULTS}/tables/table1.csv",
         observations=f"{RESULTS}/tables/observations.csv",
         manifests=f"{RESULTS}/records/manifests.json",
@@ -72,7 +72,7 @@ rule tables:
         data=[content(None, "paper", "tables.json"), *stimuli_content()],
         optional=[
             part
-            for name, path in ablation_tables().items()
+            for name, path in picture_tables().items()
             for part in (f"--{name.replace('_', '-')}", path)
         ],
         folder=subpath(output.manifest, parent=True),
@@ -84,7 +84,7 @@ rule tables:
 
 rule figures:
     input:
-        **ablation_tables(),
+        **picture_tables(),
         observations=f"{RESULTS}/tables/observations.csv",
         table1=f"{RESULTS}/tables/table1.csv",
         delta_b=f"{RESULTS}/shift/delta_b.csv",
@@ -143,7 +143,7 @@ rule figures:
         data=content(CONFIG.stimuli.groups_file, "stimuli", "groups.tsv"),
         optional=[
             part
-            for name, path in ablation_tables().items()
+            for name, path in picture_tables().items()
             for part in (f"--{name.replace('_', '-')}", path)
         ],
         folder=subpath(output.manifest, parent=True),

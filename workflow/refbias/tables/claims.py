@@ -189,11 +189,11 @@ def _variant_areas(evidence: Evidence, ablation: str) -> tuple[pd.DataFrame, Ver
     model = _first(evidence)
     if model is None:
         return empty, _not_run("the first model does not stand for Llama")
-    if evidence.ablations is None or ablation not in set(evidence.ablations["ablation"]):
+    table = evidence.ablations
+    wanted = {"ablation": ablation, "model": model, "regime": REGIME, "method": "rr"}
+    if table is None or not np.logical_and.reduce([table[name] == value for name, value in wanted.items()]).any():
         return empty, _not_run("not part of this run", [model])
-    if "wildguardmix" not in evidence.thresholds or not (evidence.ablations["regime"] == REGIME).any():
-        return empty, _not_run("WildGuardMix under full fine-tuning is not part of this run", [model])
-    rows = first_rows(evidence.ablations, ablation, model, evidence.thresholds, ["rr"])
+    rows = first_rows(table, ablation, model, evidence.thresholds, ["rr"])
     rows = rows[rows["benchmark"] == "wildguardmix"]
     if rows.empty or rows["roc_auc"].isna().any():
         return empty, _not_run("a variant has no AUC on WildGuardMix", [model])

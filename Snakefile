@@ -36,3 +36,4 @@ rule all:
         f"{RESULTS}/report.html",
         training_seeds_table(),
         ablation_tables(),
+        f"{RESULTS}/manifest.json",

@@ -2,10 +2,13 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from refbias.cli import records, tables
+from refbias.config.pictures import PICTURES, lacking
 from refbias.stats import above, pearson, roc_auc
 from refbias.tables import group_names
 
@@ -201,8 +204,9 @@ def write_run(root: Path, model: str = "tiny", regimes: tuple[str, ...] = ("full
             role = f"training/{model}/{regime}/{split}"
             manifest(role, "finetune", 130.0)
             loss_history(start, end + 0.3 * (regime == "lora")).to_csv(results / role / "loss.csv", index=False)
-        manifest(f"embeddings/{model}/{regime}", "represent", 61.5)
-        manifest(f"generations/{model}/{regime}/h000", "generate", 75.0)
+        manifest(f"represent/{model}/{regime}", "represent", 61.5, embed_seconds=56.0, checkpoints=["h000", "h100"])
+        clocks = {name: {"seconds": 20.0 + at} for at, name in enumerate(THRESHOLDS)}
+        manifest(f"generate/{model}/{regime}/h000", "generate", 75.0, benchmarks=clocks)
     quality = {
         "n": 80,
         "n_positive": 40,
@@ -216,7 +220,39 @@ def write_run(root: Path, model: str = "tiny", regimes: tuple[str, ...] = ("full
     }
     evaluation = {"standin_valence": {"held_out": quality, "outputs": {**quality, "n": 120, "auc": 0.7771}}}
     for source in ("reference", *regimes):
-        manifest(f"scores/{model}/{source}", "score", 3.0, scorer_evaluation=evaluation)
-    manifest("shift", "shift", 12.0)
+        counts = {"h000": {name: {"n": 24, "seconds": 0.6} for name in THRESHOLDS}}
+        manifest(f"score/{model}/{source}", "score", 3.0, scorer_evaluation=evaluation, outputs=counts)
+    manifest("shift", "shift", 12.0, model_seconds={model: 9.0})
     manifest("tables", "analyse", 8.0)
+    collected = {role: path for role, path in manifests.items() if role != "tables"}
+    losses = [
+        f"{role.removeprefix('training/')}={path.parent / 'loss.csv'}"
+        for role, path in manifests.items()
+        if role.startswith("training/")
+    ]
+    arguments = ["--manifests", *(f"{role}={path}" for role, path in collected.items()), "--losses", *losses]
+    records.main([*arguments, "--output", str(results / "records")])
+    arguments = ["--settings", json.dumps(table_stage(model, regimes)), "--output", str(results / "tables")]
+    for name, file in {"table1": "tables/table1.csv", "observations": "tables/observations.csv"}.items():
+        arguments += [f"--{name}", str(results / file)]
+    tables.main([*arguments, "--manifests", str(results / "records/manifests.json")])
     return manifests
+
+
+def lacks(regimes: tuple[str, ...] = ("full", "lora"), ablations: tuple[str, ...] = ()) -> dict[str, str]:
+    return lacking(PICTURES.values(), regimes, THRESHOLDS, ablations)
+
+
+def table_stage(model: str, regimes: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        "models": [model],
+        "families": {model: None},
+        "regimes": list(regimes),
+        "thresholds": THRESHOLDS,
+        "scorers": SCORERS,
+        "lacks": lacks(regimes),
+        "sources": {model: {"kind": "packaged_gguf"}},
+        "stimuli": {"targets": 20, "attributes": 40, "anchors": 250, "control": 20},
+        "splits": {"unharmful": None, "harmful": None},
+        "prompts": dict.fromkeys(THRESHOLDS),
+    }

@@ -21,7 +21,10 @@ STAGES = [
     "score",
     "judge",
     "analyse",
+    "records",
+    "tables",
     "figures",
+    "provenance",
     "report",
     *("ablation_sentences", "represent_ablations", "ablate", "analyse_ablations"),
 ]

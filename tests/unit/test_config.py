@@ -94,6 +94,33 @@ def test_the_defaults_are_the_papers() -> None:
     assert (config.stimuli.anchors, config.stimuli.targets, config.stimuli.attributes) == (1000, 50, 100)
 
 
+def test_the_papers_pictures_follow_from_the_configuration() -> None:
+    config = root.from_mapping(MINIMAL)
+    everything = ["anchors", "attributes", "targets", "pooling", "training_seeds"]
+    assert not any(config.lacks(everything).values())
+    assert len(config.lacks(everything)) == 22
+    absent = {name for name, reason in config.lacks([]).items() if reason}
+    assert absent == {"table_4", "table_5", "table_6", "figure_4", "figure_5"}
+    lora = root.from_mapping(changed("regimes.full", None))
+    absent = {name for name, reason in lora.lacks(everything).items() if reason}
+    full = {f"figure_{number}" for number in (3, 4, 6, 7, 8, 9, 10, 15)}
+    assert absent == {"table_4", "table_5", "table_6", "table_7", *full}
+    assert lora.lacks([])["figure_4"] == "not part of this run: full fine-tuning, the anchor sources"
+    one = root.from_mapping(changed("benchmarks.toxigen", None))
+    assert {name for name, reason in one.lacks(everything).items() if reason} == {"figure_15", "figure_16"}
+
+
+def test_a_family_enters_no_stage_that_computes() -> None:
+    named = root.from_mapping(changed("models.m.family", "llama"))
+    plain = root.from_mapping(MINIMAL)
+    assert named.families() == {"m": "llama"}
+    for stage in (root.acquire_slice, root.generate_slice):
+        assert stage(named, "m") == stage(plain, "m")
+    assert root.analyse_slice(named) != root.analyse_slice(plain)
+    with pytest.raises(UserError, match=r"models\.m\.family"):
+        root.from_mapping(changed("models.m.family", "falcon"))
+
+
 def test_a_change_enters_only_the_slices_of_the_stages_that_it_concerns() -> None:
     def slices(data: dict[str, Any]) -> dict[str, str]:
         config = root.from_mapping(data)
@@ -155,6 +182,8 @@ def test_scorers_by_rule_are_those_of_the_registry() -> None:
     from refbias.scorers import SCORERS
 
     assert list(SCORERS) == list(RULE_SCORERS)
+
+
 def test_ablations_are_off_by_default_and_concern_the_first_model() -> None:
     assert root.from_mapping(MINIMAL).ablated() == {}
     models = {name: {"source": {"kind": "packaged_gguf"}} for name in ("b", "a")}

@@ -8,8 +8,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from refbias.cli import figures as command
+from refbias.config.figures import FigureStage
 from refbias.errors import UserError
-from refbias.figures import auc_threshold, figure2, loss, roc, save, spectrum
+from refbias.figures import FigureData, auc_threshold, draw_all, figure2, loss, roc, save, spectrum
 from refbias.figures.roc import step_thresholds
 from refbias.figures.style import spread
 from refbias.tables import GroupName, group_names
@@ -218,14 +219,9 @@ def test_saved_bytes_repeat_and_fonts_are_embedded(tmp_path: Path) -> None:
 
 
 def test_command_writes_all_figures(tmp_path: Path) -> None:
-    manifests = data.write_run(tmp_path, regimes=("full",))
+    data.write_run(tmp_path, regimes=("full",))
     results, output = tmp_path / "results" / "demo", tmp_path / "figures"
-    settings = {"models": ["tiny"], "regimes": ["full"], "thresholds": data.THRESHOLDS}
-    histories = [
-        f"{role.removeprefix('training/')}={path.parent / 'loss.csv'}"
-        for role, path in manifests.items()
-        if role.startswith("training/")
-    ]
+    settings = {"models": ["tiny"], "regimes": ["full"], "thresholds": data.THRESHOLDS, "lacks": data.lacks(("full",))}
     arguments = [
         "--settings",
         json.dumps(settings),
@@ -235,19 +231,27 @@ def test_command_writes_all_figures(tmp_path: Path) -> None:
         str(results / "tables/table1.csv"),
         "--delta-b",
         str(results / "shift/delta_b.csv"),
-        "--loss",
-        *histories,
+        "--losses",
+        str(results / "records/losses.csv"),
         "--output",
         str(output),
     ]
     command.main(arguments)
     names = ["figure2_tiny_full", "roc_tiny_full", "auc_threshold_tiny_full", "spectrum_tiny_full", "loss_tiny"]
+    names += ["figure3_auc_threshold", "figure6_methods", "figure7_wildguardmix_full", "figure8_decodingtrust_full"]
+    names += ["figure9_decodingtrust_full_labelled", "figure10_wildguardmix_full_labelled", "figure15_toxigen_full"]
     manifest = json.loads((output / "manifest.json").read_text())
     assert manifest["figures"] == names
     assert {f"{name}.{kind}" for name in names for kind in ("pdf", "png")} <= {path.name for path in output.iterdir()}
 
 
-@pytest.mark.parametrize("text", ["tiny/full=x", "tiny/full/harmful", "a/b/c="])
-def test_loss_argument_is_checked(text: str) -> None:
-    with pytest.raises(UserError, match="expected MODEL/REGIME/SPLIT=PATH"):
-        command.loss_path(text)
+def test_a_planned_figure_without_its_table_is_an_error(tmp_path: Path) -> None:
+    data.write_run(tmp_path, regimes=("full",))
+    tables = tmp_path / "results/demo/tables"
+    lacks = data.lacks(("full",), ("anchors",))
+    assert not lacks["figure_4"]
+    settings = FigureStage(models=["tiny"], regimes=["full"], thresholds=data.THRESHOLDS, lacks=lacks)
+    frames = {name: pd.read_csv(tables / f"{name}.csv") for name in ("observations", "table1")}
+    pictures = FigureData(**frames, delta_b=data.delta_b(), losses={})
+    with pytest.raises(UserError, match=r"--ablations: missing: figure 4"):
+        list(draw_all(settings, pictures))

@@ -1,4 +1,5 @@
 import json
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -9,6 +10,7 @@ import pandas as pd
 import pytest
 
 from refbias.cli import report as command
+from refbias.config.pictures import FIGURES
 from refbias.config.report import ReportStage
 from refbias.errors import UserError
 from refbias.report import findings, load, render, sentences
@@ -50,6 +52,7 @@ def stage(**changes: Any) -> dict[str, Any]:
             }
             for name, scorer in data.SCORERS.items()
         },
+        "lacks": data.lacks(()),
         "analysis_resamples": 1000,
         "shift_resamples": 2000,
         "config_text": "run: demo\nseed: 17\n",
@@ -58,19 +61,18 @@ def stage(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Path]]:
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("run")
-    manifests = data.write_run(root)
+    data.write_run(root)
     figures = root / "figures" / "demo"
     figures.mkdir(parents=True)
     for name in [*(f"{kind}_tiny_{regime}" for kind in KINDS for regime in ("full", "lora")), "loss_tiny"]:
         (figures / f"{name}.png").write_bytes(PIXEL)
         (figures / f"{name}.pdf").write_bytes(b"%PDF")
-    return root, manifests
+    return root
 
 
-def write(where: tuple[Path, dict[str, Path]], name: str = "report.html", **changes: Any) -> str:
-    root, manifests = where
+def write(root: Path, name: str = "report.html", records: str = "records", **changes: Any) -> str:
     results = root / "results" / "demo"
     output = results / name
     command.main(
@@ -83,8 +85,8 @@ def write(where: tuple[Path, dict[str, Path]], name: str = "report.html", **chan
             str(root / "figures" / "demo"),
             "--shift",
             str(results / "shift"),
-            "--manifests",
-            *(f"{role}={path}" for role, path in manifests.items()),
+            "--records",
+            str(results / records),
             "--output",
             str(output),
         ]
@@ -93,7 +95,7 @@ def write(where: tuple[Path, dict[str, Path]], name: str = "report.html", **chan
 
 
 @pytest.fixture(scope="module")
-def page(run: tuple[Path, dict[str, Path]]) -> str:
+def page(run: Path) -> str:
     return write(run)
 
 
@@ -161,8 +163,8 @@ def test_page_asks_nothing_of_the_network(page: str) -> None:
     assert "default-src 'none'" in page
 
 
-def test_links_lead_to_files(run: tuple[Path, dict[str, Path]], page: str) -> None:
-    folder = run[0] / "results" / "demo"
+def test_links_lead_to_files(run: Path, page: str) -> None:
+    folder = run / "results" / "demo"
     links = [attrs["href"] or "" for tag, attrs in Page(page).tags if tag == "a"]
     files = [link for link in links if not link.startswith("#")]
     assert {"tables/table1.csv", "tables/observations.csv", "tables/units.csv", "shift/delta_b.csv"} <= set(files)
@@ -170,17 +172,17 @@ def test_links_lead_to_files(run: tuple[Path, dict[str, Path]], page: str) -> No
     assert all((folder / link).is_file() for link in files)
 
 
-def test_every_cell_of_table1_is_shown(run: tuple[Path, dict[str, Path]], page: str) -> None:
-    frame = pd.read_csv(run[0] / "results/demo/tables/table1.csv")
+def test_every_cell_of_table1_is_shown(run: Path, page: str) -> None:
+    frame = pd.read_csv(run / "results/demo/tables/table1.csv")
     words = [" ".join(word.split()) for word in Page(page).words]
     for row in table1(frame).rows:
         for cell in row:
             assert not cell or " ".join(cell.split()) in words
 
 
-def test_groups_units_and_run_facts_are_shown(run: tuple[Path, dict[str, Path]], page: str) -> None:
+def test_groups_units_and_run_facts_are_shown(run: Path, page: str) -> None:
     text = Page(page).text
-    shifts = pd.read_csv(run[0] / "results/demo/shift/delta_b.csv")
+    shifts = pd.read_csv(run / "results/demo/shift/delta_b.csv")
     for value in shifts.loc[shifts["harmful_weight"] == 1.0, "delta_b"]:
         assert shift(value) in text
     assert text.count("Group-free control") >= 4
@@ -202,7 +204,7 @@ def test_groups_units_and_run_facts_are_shown(run: tuple[Path, dict[str, Path]],
         "No text written by a model is shown on this page.",
     ):
         assert expected in text
-    units = pd.read_csv(run[0] / "results/demo/tables/units.csv")
+    units = pd.read_csv(run / "results/demo/tables/units.csv")
     rows = sum(tag == "tr" for tag, _ in Page(page).tags)
     assert rows > len(units)
 
@@ -290,7 +292,7 @@ def test_stand_ins_are_named_only_where_used() -> None:
     assert not any("stand-in" in line or "270M" in line or "mild" in line for line in sentences.limits(settings))
 
 
-def test_hostile_text_is_escaped(run: tuple[Path, dict[str, Path]]) -> None:
+def test_hostile_text_is_escaped(run: Path) -> None:
     hostile = "<script>alert('x')</script><img src=x onerror=y>"
     text = write(
         run,
@@ -307,10 +309,9 @@ def test_hostile_text_is_escaped(run: tuple[Path, dict[str, Path]]) -> None:
     assert hostile in parsed.text
 
 
-def test_hostile_table_cells_are_escaped(run: tuple[Path, dict[str, Path]], tmp_path: Path) -> None:
-    root, manifests = run
-    results = root / "results" / "demo"
-    loaded = load(results / "tables", root / "figures/demo", results / "shift", manifests, results / "r.html")
+def test_hostile_table_cells_are_escaped(run: Path, tmp_path: Path) -> None:
+    results = run / "results" / "demo"
+    loaded = load(results / "tables", run / "figures/demo", results / "shift", results / "records", results / "r.html")
     loaded.table1.loc[0, "note"] = "</td><script>alert(1)</script>"
     loaded.units.loc[0, "unit"] = "<b>unit</b>"
     text = render(ReportStage.model_validate(stage()), loaded)
@@ -319,14 +320,19 @@ def test_hostile_table_cells_are_escaped(run: tuple[Path, dict[str, Path]], tmp_
     assert "<b>unit</b>" not in text
 
 
-def test_report_repeats_byte_for_byte(run: tuple[Path, dict[str, Path]], page: str) -> None:
+def test_report_repeats_byte_for_byte(run: Path, page: str) -> None:
     assert write(run, "again.html") == page
 
 
-def test_report_without_training(run: tuple[Path, dict[str, Path]]) -> None:
-    root, manifests = run
-    some = {role: path for role, path in manifests.items() if not role.startswith(("training", "scores"))}
-    text = write((root, some), "untrained.html")
+def test_report_without_training(run: Path) -> None:
+    shutil.copytree(run / "results/demo/records", run / "results/demo/untrained")
+    path = run / "results/demo/untrained/manifests.json"
+    manifests = json.loads(path.read_text())
+    path.write_text(
+        json.dumps({role: m for role, m in manifests.items() if not role.startswith(("training", "score"))})
+    )
+    (path.parent / "losses.csv").write_text("model,regime,split,step,loss\n")
+    text = write(run, "untrained.html", records="untrained")
     assert "Nothing was trained in this run." in text
     assert "No scorer was fitted in this run" in text
 
@@ -335,28 +341,36 @@ def test_report_without_training(run: tuple[Path, dict[str, Path]]) -> None:
     ("name", "content", "message"),
     [("missing", None, "no such figure"), ("broken", b"GIF89a", "not a PNG")],
 )
-def test_figures_are_checked(
-    run: tuple[Path, dict[str, Path]], tmp_path: Path, name: str, content: bytes | None, message: str
-) -> None:
-    root, manifests = run
-    results = root / "results" / "demo"
+def test_figures_are_checked(run: Path, tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
+    results = run / "results" / "demo"
     if content:
         (tmp_path / "figure2_tiny_full.png").write_bytes(content)
-    loaded = load(results / "tables", tmp_path, results / "shift", manifests, results / "r.html")
+    loaded = load(results / "tables", tmp_path, results / "shift", results / "records", results / "r.html")
     with pytest.raises(UserError, match=message):
         render(ReportStage.model_validate(stage()), loaded)
 
 
-@pytest.mark.parametrize("text", ["tables", "=path", "role="])
-def test_manifest_argument_is_checked(text: str) -> None:
-    with pytest.raises(UserError, match="expected ROLE=PATH"):
-        command.named_manifest(text)
+def test_the_papers_tables_claims_and_figures_are_shown(run: Path, page: str) -> None:
+    text = Page(page).text
+    assert "Table 2: Target groups and their topics" in text
+    assert "Table 3: Cost in minutes" in text
+    assert "0 of 18 cells in this run" in text
+    assert "Figure 11" in text
+    assert "not run (not part of this run: LoRA)" in text
+    folder = run / "figures" / "demo"
+    lacks = data.lacks()
+    stems = [figure.stem for figure in FIGURES if figure.name != "figure_2" and not lacks[figure.name]]
+    for stem in stems:
+        (folder / f"{stem}.png").write_bytes(PIXEL)
+    parsed = Page(write(run, "figures.html", lacks=lacks))
+    assert sum(tag == "img" for tag, _ in parsed.tags) == 9 + len(stems) == 9 + 12
+    assert "Figure 9: DecodingTrust, full fine-tuning: units by number" in parsed.text
+    assert "not run (not part of this run: the training seeds)" in parsed.text
 
 
-def test_findings_are_one_a_benchmark_and_regime(run: tuple[Path, dict[str, Path]]) -> None:
-    root, manifests = run
-    results = root / "results" / "demo"
-    loaded = load(results / "tables", root / "figures/demo", results / "shift", manifests, results / "r.html")
+def test_findings_are_one_a_benchmark_and_regime(run: Path) -> None:
+    results = run / "results" / "demo"
+    loaded = load(results / "tables", run / "figures/demo", results / "shift", results / "records", results / "r.html")
     found = list(findings(loaded))
     assert [finding.title for finding in found[:2]] == [
         "WildGuardMix, tiny, full fine-tuning",

@@ -8,8 +8,9 @@ import pytest
 
 from tests.workflow.conftest import Checkout, make_checkout
 
-PICTURES = {"all": 1, "analyse": 1, "figures": 1, "report": 1}
-AFTER_SHIFT = {**PICTURES, "shift": 1}
+PICTURES = {"all": 1, "analyse": 1, "tables": 1, "figures": 1, "provenance": 1, "report": 1}
+AFTER_SHIFT = {**PICTURES, "shift": 1, "records": 1}
+AFTER_SCORE = {**PICTURES, "score": 3, "records": 1}
 
 
 def test_a_second_run_has_nothing_to_do(finished: Checkout) -> None:
@@ -53,9 +54,9 @@ def test_results_copied_to_another_checkout_need_nothing(finished: Checkout, roo
         ("workflow/refbias/metrics/rr.py", "import ", "ADDED = 1\nimport ", AFTER_SHIFT),
         ("workflow/report/report.html.j2", "</body>", "<!-- new --></body>", {"all": 1, "report": 1}),
         ("workflow/refbias/cli/analyse.py", "import argparse", "import argparse\nADDED = 1", PICTURES),
-        ("workflow/refbias/cli/score.py", "import argparse", "import argparse\nADDED = 1", {**PICTURES, "score": 3}),
+        ("workflow/refbias/cli/score.py", "import argparse", "import argparse\nADDED = 1", AFTER_SCORE),
         ("config/tiny.yaml", "n_resamples: 200}\nanalysis", "n_resamples: 300}\nanalysis", AFTER_SHIFT),
-        ("config/tiny.yaml", 'title: "refbias', 'title: "new', {"all": 1, "report": 1}),
+        ("config/tiny.yaml", 'title: "refbias', 'title: "new', {"all": 1, "report": 1, "provenance": 1}),
     ],
 )
 def test_an_edit_reruns_its_stage_and_what_follows(
@@ -89,7 +90,7 @@ def test_a_changed_scorer_never_generates(copy: Checkout) -> None:
     with (copy.path / "data" / "standin" / "sentences.tsv").open("a") as handle:
         handle.write("added-1\tunharmful\ttrain\tThe added sentence about a bridge is long.\n")
     found = copy.would_run()
-    assert found == {**PICTURES, "score": 3}
+    assert found == AFTER_SCORE
 
 
 def test_touched_files_rerun_nothing(copy: Checkout) -> None:
@@ -112,10 +113,13 @@ def test_dry_run_of_the_quickstart_counts_its_jobs(root: Path, tmp_path: Path) -
         "generate": 15,
         "merge_full": 5,
         "merge_lora": 1,
+        "provenance": 1,
+        "records": 1,
         "report": 1,
         "represent": 3,
         "score": 3,
         "shift": 1,
+        "tables": 1,
     }
 
 

@@ -185,6 +185,14 @@ def peak_memory_mb() -> float:
     return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
 
 
+def accelerators() -> list[str]:
+    """Return the names of the CUDA devices that this process can use; empty where it did not load torch."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return []
+    return [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+
+
 def versions() -> dict[str, str]:
     """Return the versions of Python, refbias and the libraries that results depend on."""
     found = {"python": platform.python_version()}
@@ -280,7 +288,11 @@ class Stage:
                 "settings": self.settings,
                 "inputs": {role: _named(Path(path)) for role, path in self.inputs.items()},
                 "versions": versions(),
-                "platform": {"machine": platform.machine(), "system": platform.system()},
+                "platform": {
+                    "machine": platform.machine(),
+                    "system": platform.system(),
+                    "accelerators": accelerators(),
+                },
                 "seconds": round(time.perf_counter() - self._start, 3),
                 "peak_memory_mb": round(peak_memory_mb(), 1),
                 **self.facts,

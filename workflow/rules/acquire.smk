@@ -69,6 +69,8 @@ rule acquire_guard:
         folder=subpath(output[0], parent=True),
     shell:
         "python -m refbias acquire --log {log} --settings {params.settings:q} --output {params.folder:q}"
+
+
 rule fetch:
     input:
         lambda w: hub_is_open(getattr(CONFIG.data, w.dataset).source),

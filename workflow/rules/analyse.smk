@@ -45,7 +45,10 @@ rule analyse:
     params:
         settings=settings.analyse_slice(CONFIG),
         code=code("analyse"),
-        data=content(CONFIG.stimuli.groups_file, "stimuli", "groups.tsv"),
+        data=[
+            content(CONFIG.stimuli.groups_file, "stimuli", "groups.tsv"),
+            content(None, "paper", "tables.json"),
+        ],
         folder=subpath(output[0], parent=True),
     shell:
         "python -m refbias analyse --log {log} --settings {params.settings:q} --shift {input.shift:q}"

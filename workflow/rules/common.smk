@@ -32,6 +32,7 @@ CHECKPOINTS = list(CONFIG.checkpoints())
 INNER = [slug for slug, weight in CONFIG.checkpoints().items() if weight not in (0, 1)]
 BENCHMARKS = list(CONFIG.benchmarks.enabled())
 SPLITS = ["unharmful", "harmful"]
+TABLE_SUFFIXES = ["csv", "md", "tex"]
 SOURCES = ["reference", *REGIMES]
 # scorers that run a model of their own
 GUARDS = list(settings.used_scorers(CONFIG))

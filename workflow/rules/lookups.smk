@@ -1,9 +1,12 @@
 # Look-ups that the rules share: where files lie, and what else a job's parameters hold.
 
+import csv
+
 from snakemake.settings.types import DeploymentMethod
 
 from refbias import artifacts, codehash, resources
 from refbias.benchmarks import wildguardmix
+from refbias.config import pictures
 
 
 def code(stage):
@@ -177,8 +180,18 @@ def ablation_content(w):
     folder = chosen.variants_dir
     return [
         *stimuli_content(),
-        content(folder, "stimuli", "variants") if folder or "attributes" in chosen.run or "targets" in chosen.run else "",
-        *(content(file, "stimuli", f"anchors_{name}.tsv") for name, file in (("words", chosen.words_file), ("masked", chosen.masked_file))),
+        (
+            content(folder, "stimuli", "variants")
+            if folder or "attributes" in chosen.run or "targets" in chosen.run
+            else ""
+        ),
+        *(
+            content(file, "stimuli", f"anchors_{name}.tsv")
+            for name, file in (
+                ("words", chosen.words_file),
+                ("masked", chosen.masked_file),
+            )
+        ),
         *(
             content(file)
             for name, file in CONFIG.anchor_files().items()
@@ -345,12 +358,53 @@ def figure_names(*kinds):
     return names
 
 
-def manifests():
-    """Every stage's manifest, by stage and place, for the report's account of settings and cost."""
-    found = {
-        "shift": f"{RESULTS}/shift/manifest.json",
-        "analyse": f"{RESULTS}/tables/manifest.json",
+def picture_tables():
+    """Tables of the ablations and of the training seeds, where the run has them or they were put there."""
+    places = {
+        "ablations": f"{RESULTS}/tables/ablations.csv",
+        "training_seeds": f"{RESULTS}/ablations/training_seeds.csv",
     }
+    return {
+        name: path
+        for name, path in places.items()
+        if getattr(CONFIG, name, None) or Path(path).exists()
+    }
+
+
+def ablations_of_the_paper():
+    """Ablations that the paper's tables and figures need and this run has."""
+    found = picture_tables()
+    names = {"training_seeds"} & found.keys()
+    chosen = getattr(CONFIG, "ablations", None)
+    if chosen:
+        names |= (
+            set(chosen.run) if "full" in CONFIG.ablated().get(MODELS[0], []) else set()
+        )
+    elif "ablations" in found:
+        with Path(found["ablations"]).open(encoding="utf-8", newline="") as handle:
+            names |= {row["ablation"] for row in csv.DictReader(handle)}
+    return sorted(names)
+
+
+def planned(pictures):
+    """Those of the paper's tables or figures that this run makes."""
+    return [picture for picture in pictures if not LACKS[picture.name]]
+
+
+def picture_files(name):
+    """Files of one of the paper's tables or figures; asking for one that the run lacks is an error."""
+    if LACKS[name]:
+        raise WorkflowError(f"{name}: {LACKS[name]}")
+    stem = pictures.PICTURES[name].stem
+    if name.startswith("table_"):
+        return [f"{RESULTS}/tables/{stem}.{suffix}" for suffix in TABLE_SUFFIXES]
+    stems = figure_names("figure2") if name == "figure_2" else [stem]
+    return [f"{FIGURES}/{stem}.{suffix}" for stem in stems for suffix in ("pdf", "png")]
+
+
+def manifests():
+    """Every stage's manifest but the pictures' own, by stage and place."""
+    found = {"shift": f"{RESULTS}/shift/manifest.json"}
     for model in MODELS:
         found[f"acquire/{model}"] = f"{RESULTS}/models/{model}/manifest.json"
         for source in SOURCES:
@@ -381,3 +435,14 @@ def manifests():
     for key, path in losses().items():
         found[f"training/{key}"] = path.replace("loss.csv", "manifest.json")
     return found
+
+
+def config_file():
+    """The configuration's file as a command names it, relative to the working folder where it lies inside."""
+    path = Path(workflow.configfiles[-1]).absolute()
+    here = Path.cwd()
+    return path.relative_to(here).as_posix() if path.is_relative_to(here) else path.name
+
+
+ABLATIONS = ablations_of_the_paper()
+LACKS = CONFIG.lacks(ABLATIONS)

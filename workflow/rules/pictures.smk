@@ -1,12 +1,94 @@
-# Figures and the report, from stored tables alone.
+# Tables, figures and the report, from stored results alone: what they need of models, generations and embeddings
+# is in the records.
+
+
+rule records:
+    input:
+        manifests=list(manifests().values()),
+        losses=list(losses().values()),
+    output:
+        manifests=f"{RESULTS}/records/manifests.json",
+        losses=f"{RESULTS}/records/losses.csv",
+        manifest=f"{RESULTS}/records/manifest.json",
+    log:
+        f"{RESULTS}/logs/records.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/records.tsv"
+    conda:
+        ENVIRONMENT
+    resources:
+        mem_mb=1000,
+        runtime=10,
+    params:
+        code=code("records"),
+        manifests=[f"{role}={path}" for role, path in manifests().items()],
+        losses=[f"{name}={path}" for name, path in losses().items()],
+        folder=subpath(output.manifest, parent=True),
+    shell:
+        "python -m refbias records --log {log} --manifests {params.manifests:q} --losses {params.losses:q}"
+        " --output {params.folder:q}"
+
+
+rule tables:
+    input:
+        **picture_tables(),
+        table1=f"{RESULTS}/tables/table1.csv",
+        observations=f"{RESULTS}/tables/observations.csv",
+        manifests=f"{RESULTS}/records/manifests.json",
+    output:
+        tables=report(
+            [
+                f"{RESULTS}/tables/{table.stem}.csv"
+                for table in planned(pictures.TABLES[1:])
+            ],
+            caption="../report/tables.rst",
+            category="Tables",
+        ),
+        reproduction=report(
+            f"{RESULTS}/tables/reproduction.csv",
+            caption="../report/reproduction.rst",
+            category="Tables",
+            labels={"table": "Reproduction"},
+        ),
+        texts=[
+            f"{RESULTS}/tables/{stem}.{suffix}"
+            for stem in [table.stem for table in planned(pictures.TABLES[1:])]
+            + ["reproduction"]
+            for suffix in TABLE_SUFFIXES[1:]
+        ],
+        manifest=f"{RESULTS}/tables/tables.manifest.json",
+    log:
+        f"{RESULTS}/logs/tables.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/tables.tsv"
+    conda:
+        ENVIRONMENT
+    resources:
+        mem_mb=2000,
+        runtime=20,
+    params:
+        settings=settings.tables_slice(CONFIG, ABLATIONS),
+        code=code("tables"),
+        data=[content(None, "paper", "tables.json"), *stimuli_content()],
+        optional=[
+            part
+            for name, path in picture_tables().items()
+            for part in (f"--{name.replace('_', '-')}", path)
+        ],
+        folder=subpath(output.manifest, parent=True),
+    shell:
+        "python -m refbias tables --log {log} --settings {params.settings:q} --table1 {input.table1:q}"
+        " --observations {input.observations:q} --manifests {input.manifests:q} {params.optional:q}"
+        " --output {params.folder:q}"
 
 
 rule figures:
     input:
+        **picture_tables(),
         observations=f"{RESULTS}/tables/observations.csv",
         table1=f"{RESULTS}/tables/table1.csv",
         delta_b=f"{RESULTS}/shift/delta_b.csv",
-        losses=list(losses().values()),
+        losses=f"{RESULTS}/records/losses.csv",
     output:
         figure2=report(
             expand(f"{FIGURES}/{{name}}.png", name=figure_names("figure2")),
@@ -33,7 +115,18 @@ rule figures:
             caption="../report/loss.rst",
             category="Figures",
         ),
-        vectors=expand(f"{FIGURES}/{{name}}.pdf", name=figure_names()),
+        paper=report(
+            [
+                f"{FIGURES}/{figure.stem}.png"
+                for figure in planned(pictures.FIGURES[1:])
+            ],
+            category="Figures",
+        ),
+        vectors=expand(
+            f"{FIGURES}/{{name}}.pdf",
+            name=figure_names()
+            + [figure.stem for figure in planned(pictures.FIGURES[1:])],
+        ),
         manifest=f"{FIGURES}/manifest.json",
     log:
         f"{RESULTS}/logs/figures.log",
@@ -45,22 +138,69 @@ rule figures:
         mem_mb=3000,
         runtime=20,
     params:
-        settings=settings.figures_slice(CONFIG),
+        settings=settings.figures_slice(CONFIG, ABLATIONS),
         code=code("figures"),
         data=content(CONFIG.stimuli.groups_file, "stimuli", "groups.tsv"),
-        losses=[f"{name}={path}" for name, path in losses().items()],
+        optional=[
+            part
+            for name, path in picture_tables().items()
+            for part in (f"--{name.replace('_', '-')}", path)
+        ],
         folder=subpath(output.manifest, parent=True),
     shell:
         "python -m refbias figures --log {log} --settings {params.settings:q} --observations {input.observations:q}"
-        " --table1 {input.table1:q} --delta-b {input.delta_b:q} --loss {params.losses:q} --output {params.folder:q}"
+        " --table1 {input.table1:q} --delta-b {input.delta_b:q} --losses {input.losses:q} {params.optional:q}"
+        " --output {params.folder:q}"
+
+
+# targets of one picture each: table_1 to table_7, figure_2 to figure_16
+for target in pictures.PICTURES:
+
+    rule:
+        name:
+            target
+        input:
+            lambda w, target=target: picture_files(target),
+        localrule: True
+
+
+rule provenance:
+    input:
+        manifests=f"{RESULTS}/records/manifests.json",
+        table1=f"{RESULTS}/tables/manifest.json",
+        tables=f"{RESULTS}/tables/tables.manifest.json",
+    output:
+        manifest=f"{RESULTS}/manifest.json",
+        text=report(
+            f"{RESULTS}/reproduce.md",
+            caption="../report/provenance.rst",
+            category="Report",
+        ),
+    log:
+        f"{RESULTS}/logs/provenance.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/provenance.tsv"
+    conda:
+        ENVIRONMENT
+    resources:
+        mem_mb=1000,
+        runtime=10,
+    params:
+        settings=settings.provenance_slice(CONFIG, config_file(), ABLATIONS),
+        code=code("provenance"),
+        tables=subpath(input.tables, parent=True),
+        folder=subpath(output.manifest, parent=True),
+    shell:
+        "python -m refbias provenance --log {log} --settings {params.settings:q} --manifests {input.manifests:q}"
+        " --tables {params.tables:q} --output {params.folder:q}"
 
 
 rule report:
     input:
         figures=f"{FIGURES}/manifest.json",
-        tables=f"{RESULTS}/tables/manifest.json",
-        shift=f"{RESULTS}/shift/manifest.json",
-        manifests=list(manifests().values()),
+        tables=f"{RESULTS}/tables/tables.manifest.json",
+        shift=f"{RESULTS}/shift/delta_b.csv",
+        records=f"{RESULTS}/records/manifest.json",
     output:
         report(
             f"{RESULTS}/report.html",
@@ -77,7 +217,7 @@ rule report:
         mem_mb=2000,
         runtime=20,
     params:
-        settings=settings.report_slice(CONFIG),
+        settings=settings.report_slice(CONFIG, ABLATIONS),
         code=code("report"),
         data=[
             content(resources.report_path()),
@@ -86,7 +226,7 @@ rule report:
         figures=subpath(input.figures, parent=True),
         tables=subpath(input.tables, parent=True),
         shift=subpath(input.shift, parent=True),
-        manifests=[f"{role}={path}" for role, path in manifests().items()],
+        records=subpath(input.records, parent=True),
     shell:
         "python -m refbias report --log {log} --settings {params.settings:q} --tables {params.tables:q}"
-        " --shift {params.shift:q} --figures {params.figures:q} --manifests {params.manifests:q} --output {output:q}"
+        " --shift {params.shift:q} --figures {params.figures:q} --records {params.records:q} --output {output:q}"

@@ -12,7 +12,7 @@ from refbias.config.analysis import AnalyseStage
 from refbias.config.base import parse_json
 from refbias.errors import UserError
 from refbias.resources import data_path
-from refbias.tables import table1_latex, table1_markdown
+from refbias.tables import table1_beside_paper, table1_latex, table1_markdown
 
 # thresholds of the AUC curve: finer than the paper's operating points, coarser than 1 / n_outputs
 CURVE_THRESHOLDS = np.round(np.arange(0.0, 0.5001, 0.01), 2)
@@ -58,6 +58,7 @@ def main(argv: list[str]) -> None:
         # read back, so that table 1 follows from the file that a reader has, digit by digit
         observations = read_table(options.output / "observations.csv")
         table = analysis.table1(observations, settings.thresholds, resamples, seed, units)
+        table = table1_beside_paper(table, settings.families)
         write_csv(options.output / "table1.csv", table)
         write_csv(options.output / "auc_threshold.csv", analysis.auc_curve(observations, list(CURVE_THRESHOLDS)))
         write_text(options.output / "table1.md", table1_markdown(table))

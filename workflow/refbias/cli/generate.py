@@ -12,13 +12,13 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from refbias.artifacts import Stage, read_jsonl, sha256_file, versions, write_jsonl
+from refbias.artifacts import Stage, read_json, read_jsonl, sha256_file, versions, write_json, write_jsonl
 from refbias.benchmarks import BENCHMARKS, Prompt, PromptSet, Sampling
 from refbias.codehash import code_hash
 from refbias.config.base import parse_json
@@ -127,8 +127,11 @@ def _complete(
                     continue
                 start = time.perf_counter()
                 rows = _rows(job, part, session, seed)
-                seconds += time.perf_counter() - start
+                taken = time.perf_counter() - start
+                seconds += taken
                 tokens += sum(row["n_tokens"] for row in rows)
+                # first the clock: a finished part never lacks its own
+                write_json(_clock(path), {"seconds": round(taken, 3)})
                 write_jsonl(path, rows)
         return {"engine": session.facts(), "new_tokens_per_second": round(tokens / seconds, 1)}
 
@@ -143,6 +146,15 @@ def _summary(job: Job, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "prompts_sha256": hashlib.sha256(repr([(r.prompt_id, r.ids) for r in job.requests]).encode()).hexdigest(),
         "notes": dict(job.prompts.notes),
     }
+
+
+def _clock(path: Path) -> Path:
+    """Return the file that keeps how long a finished part took, for a process that resumes after it."""
+    return path.with_suffix(".seconds.json")
+
+
+def _seconds(parts: Iterable[Path]) -> float:
+    return round(sum(read_json(_clock(path))["seconds"] for path in parts), 3)
 
 
 def _generate(settings: GenerateStage, args: argparse.Namespace) -> dict[str, Any]:
@@ -192,7 +204,9 @@ def _generate(settings: GenerateStage, args: argparse.Namespace) -> dict[str, An
         "template_date": FROZEN_DATE.date().isoformat(),
         "stop": list(stop),
         "stop_ids": stop_ids(tokenizer, settings.chat_format),
-        "benchmarks": {job.name: _summary(job, outputs[job.name]) for job in jobs},
+        "benchmarks": {
+            job.name: {**_summary(job, outputs[job.name]), "seconds": _seconds(parts[job.name])} for job in jobs
+        },
         "resumed": {name: count for name, count in kept.items() if count},
         **facts,
     }
@@ -217,7 +231,7 @@ def main(argv: Sequence[str]) -> None:
     inputs = {role: path for role, path in manifests.items() if path.is_file()}
     with Stage("generate", settings.model_dump(mode="json"), args.output, inputs) as stage:
         stage.record(**_generate(settings, args))
-    for path in args.work.glob("*.jsonl"):
+    for path in (*args.work.glob("*.jsonl"), *args.work.glob("*.seconds.json")):
         path.unlink()
     # somebody else's files in the folder, such as a log, stay
     with contextlib.suppress(OSError):

@@ -1,6 +1,7 @@
 """Score the stored generations of one model and source; nothing is generated."""
 
 import argparse
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -103,10 +104,10 @@ class Scored:
     answers: list[dict[str, Any]] = field(default_factory=list)
     counts: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def add(self, place: list[str], name: str, rows: list[dict[str, Any]], scores: list[Score]) -> None:
+    def add(self, place: list[str], name: str, rows: list[dict[str, Any]], scores: list[Score], seconds: float) -> None:
         """Add the outputs of one benchmark and checkpoint; `place` is benchmark, model, regime, checkpoint."""
         benchmark, _, _, slug = place
-        self.counts.setdefault(slug, {})[benchmark] = tally(scores)
+        self.counts.setdefault(slug, {})[benchmark] = {**tally(scores), "seconds": seconds}
         for row, score in zip(rows, scores, strict=True):
             value = "" if score.value is None else score.value
             probability = "" if score.probability is None else f"{score.probability:.6f}"
@@ -140,8 +141,15 @@ def run(argv: list[str], make: Callable[[str, ScoreStage, Path | None], Scorer],
         for slug in options.checkpoints:
             for benchmark, name in settings.scorers.items():
                 rows = read_outputs(options.generations / slug, benchmark)
+                start = time.perf_counter()
                 scores = score_outputs(rows, benchmark, f"{slug}/{benchmark}", scorers[name])
-                found.add([benchmark, options.model, options.source, slug], name, rows, scores)
+                found.add(
+                    [benchmark, options.model, options.source, slug],
+                    name,
+                    rows,
+                    scores,
+                    round(time.perf_counter() - start, 3),
+                )
         if settings.settings:
             # first, so that a stage that refuses them leaves them to be looked at
             write_jsonl(options.output / "answers.jsonl", found.answers)

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -137,7 +138,9 @@ def main(argv: list[str]) -> None:
     inputs = {"/".join(key): path for key, path in manifests.items()}
     with Stage("shift", settings.model_dump(mode="json"), options.output, inputs) as stage:
         rows: list[list[Any]] = []
+        clocks: dict[str, float] = {}
         for model in options.models:
+            start = time.perf_counter()
             facts = read_json(manifests[model, "reference"])
             reference = load_embeddings(options.embeddings / model / "reference", "reference")
             for regime in options.regimes:
@@ -149,6 +152,7 @@ def main(argv: list[str]) -> None:
                     found = shift_rows(reference, audited, methods, settings.shift.n_resamples, settings.seed)
                     head = {"model": model, "regime": regime, "checkpoint": slug, "harmful_weight": weight}
                     rows.extend([[{**head, **row}[column] for column in COLUMNS] for row in found])
+            clocks[model] = round(time.perf_counter() - start, 3)
         text = [[_cell(value) for value in row] for row in rows]
         write_rows(options.output / "delta_b.csv", COLUMNS, text)
-        stage.record(n_rows=len(rows))
+        stage.record(n_rows=len(rows), model_seconds=clocks)

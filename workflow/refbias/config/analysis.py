@@ -3,6 +3,7 @@
 from pydantic import Field
 
 from refbias.config.base import Strict
+from refbias.config.models import Family
 
 
 class AnalysisSettings(Strict):
@@ -18,3 +19,4 @@ class AnalyseStage(Strict):
     thresholds: dict[str, float]
     seed: int
     groups_file: str | None
+    families: dict[str, Family | None]

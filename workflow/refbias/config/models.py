@@ -41,6 +41,7 @@ class GgufPackageSource(Strict):
 
 Source = Annotated[HubSource | LocalSource | GgufPackageSource, Field(discriminator="kind")]
 ChatFormat = Literal["auto", "template", "plain"]
+Family = Literal["llama", "mistral", "gemma"]
 
 
 class Endpoints(Strict):
@@ -67,6 +68,10 @@ class ModelSettings(Strict):
         "`auto`: the template if there is one.",
     )
     endpoints: ModelEndpoints = Field(default=ModelEndpoints(), description="Ready-made fine-tuned checkpoints.")
+    family: Family | None = Field(
+        default=None,
+        description="Row of the paper's tables that the model is compared with; empty = no paper values beside it.",
+    )
 
 
 class AcquireStage(Strict):

@@ -22,7 +22,8 @@ class BenchmarkFacts(Strict):
 class ReportStage(Strict):
     """Slice of the configuration that the stage `report` sees.
 
-    `splits` maps a split to its file, None for the shipped one; `config_text` is the whole
+    `splits` maps a split to its file, None for the shipped one; `lacks` maps every table and figure of
+    the paper to what the run lacks for it; `config_text` is the whole
     configuration as it is printed at the end of the report.
     """
 
@@ -37,6 +38,7 @@ class ReportStage(Strict):
     stimuli: StimuliSettings
     compute: Compute
     benchmarks: dict[str, BenchmarkFacts]
+    lacks: dict[str, str]
     analysis_resamples: int
     shift_resamples: int
     config_text: str

@@ -1,7 +1,7 @@
 """The whole configuration of a run, and the slice of it that each stage sees."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,7 +25,9 @@ from refbias.config.data import DataSettings, FetchStage, LocalData, folder_or_p
 from refbias.config.figures import FigureStage
 from refbias.config.finetune import FinetuneStage, PrepareStage, Regimes, Splits
 from refbias.config.generation import GenerationSettings
-from refbias.config.models import AcquireStage, Compute, ModelSettings
+from refbias.config.models import AcquireStage, Compute, Family, ModelSettings
+from refbias.config.pictures import FIGURES, PICTURES, TableStage, lacking
+from refbias.config.provenance import ProvenanceStage
 from refbias.config.report import BenchmarkFacts, ReportStage
 from refbias.config.represent import RepresentSettings, RepresentStage
 from refbias.config.scorers import (
@@ -39,8 +41,8 @@ from refbias.config.scorers import (
 from refbias.config.shift import ShiftSettings, ShiftStage
 from refbias.config.spectrum import MergeStage, SpectrumSettings, checkpoint_slug
 from refbias.config.stimuli import StimuliSettings
-from refbias.config.training_seeds import SeedsStage, TrainingSeeds, check_training_seeds
 from refbias.config.topics import TopicSettings, TopicStage
+from refbias.config.training_seeds import SeedsStage, TrainingSeeds, check_training_seeds
 from refbias.errors import UserError
 
 Regime = Literal["full", "lora"]
@@ -134,12 +136,21 @@ class Config(Strict):
     def prompt_files(self) -> dict[str, str | None]:
         """Return benchmark -> file or folder of its prompts; None for the shipped ones."""
         return {name: entry.prompts or self.data_path(name) for name, entry in self.benchmarks.enabled().items()}
+
     def ablated(self) -> dict[str, list[Regime]]:
         """Return model -> regimes whose dB is ablated; empty without ablations."""
         if self.ablations is None:
             return {}
         regimes = [slug for slug in self.regime_slugs() if slug in (self.ablations.regimes or self.regime_slugs())]
         return dict.fromkeys(self.ablations.models or list(self.models)[:1], regimes)
+
+    def families(self) -> dict[str, Family | None]:
+        """Return model slug -> row of the paper's tables."""
+        return {slug: model.family for slug, model in self.models.items()}
+
+    def lacks(self, ablations: Collection[str]) -> dict[str, str]:
+        """Return what the run lacks for each table and figure of the paper, given the ablations that run."""
+        return lacking(PICTURES.values(), self.regime_slugs(), self.benchmarks.enabled(), ablations)
 
 
 def from_mapping(data: Any, where: str = "config") -> Config:
@@ -265,9 +276,7 @@ def ablation_sentences_slice(config: Config) -> str:
     """Return the JSON slice of stage `ablation_sentences`."""
     chosen = _ablations(config)
     files = {f"{name}_file": path for name, path in config.anchor_files().items()}
-    stage = AblationSentencesStage(
-        stimuli=config.stimuli, ablations=chosen.model_copy(update=files), seed=config.seed
-    )
+    stage = AblationSentencesStage(stimuli=config.stimuli, ablations=chosen.model_copy(update=files), seed=config.seed)
     return _ablation_json(stage, SENTENCE_KEYS)
 
 
@@ -401,12 +410,32 @@ def analyse_slice(config: Config) -> str:
             thresholds={name: settings.threshold for name, settings in enabled.items()},
             seed=config.seed,
             groups_file=config.stimuli.groups_file,
+            families=config.families(),
         )
     )
 
 
-def figures_slice(config: Config) -> str:
-    """Return the JSON slice of stage `figures`."""
+def tables_slice(config: Config, ablations: Collection[str] = ()) -> str:
+    """Return the JSON slice of stage `tables`, given the ablations that run."""
+    enabled = config.benchmarks.enabled()
+    return _json(
+        TableStage(
+            models=list(config.models),
+            families=config.families(),
+            regimes=list(config.regime_slugs()),
+            thresholds={name: settings.threshold for name, settings in enabled.items()},
+            scorers={name: settings.scorer for name, settings in enabled.items()},
+            lacks=config.lacks(ablations),
+            sources={slug: model.source for slug, model in config.models.items()},
+            stimuli=config.stimuli,
+            splits={name: getattr(config.splits, name).file for name in ("unharmful", "harmful")},
+            prompts={name: settings.prompts for name, settings in enabled.items()},
+        )
+    )
+
+
+def figures_slice(config: Config, ablations: Collection[str] = ()) -> str:
+    """Return the JSON slice of stage `figures`, given the ablations that run."""
     enabled = config.benchmarks.enabled()
     return _json(
         FigureStage(
@@ -414,12 +443,13 @@ def figures_slice(config: Config) -> str:
             regimes=list(config.regime_slugs()),
             thresholds={name: settings.threshold for name, settings in enabled.items()},
             groups_file=config.stimuli.groups_file,
+            lacks=lacking(FIGURES, config.regime_slugs(), enabled, ablations),
         )
     )
 
 
-def report_slice(config: Config) -> str:
-    """Return the JSON slice of stage `report`: what the report prints about the run."""
+def report_slice(config: Config, ablations: Collection[str] = ()) -> str:
+    """Return the JSON slice of stage `report`: what the report prints about the run, given the ablations that run."""
     prompts = config.prompt_files()
     facts = {
         name: BenchmarkFacts.model_validate(
@@ -440,8 +470,23 @@ def report_slice(config: Config) -> str:
             stimuli=config.stimuli,
             compute=config.compute,
             benchmarks=facts,
+            lacks=config.lacks(ablations),
             analysis_resamples=config.analysis.n_resamples,
             shift_resamples=config.shift.n_resamples,
             config_text=yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True),
+        )
+    )
+
+
+def provenance_slice(config: Config, config_file: str, ablations: Collection[str] = ()) -> str:
+    """Return the JSON slice of stage `provenance`: the whole configuration and the file that holds it."""
+    return _json(
+        ProvenanceStage(
+            run=config.run,
+            seed=config.seed,
+            models=list(config.models),
+            config=config.model_dump(mode="json"),
+            config_file=config_file,
+            lacks=config.lacks(ablations),
         )
     )

@@ -61,7 +61,7 @@ def roc(
                 say_empty(axes, "no observations")
                 continue
             rows = {method: table1_row(table1, model, regime, benchmark, method) for method in curves}
-            _roc_panel(axes, curves, rows, thresholds[benchmark])
+            roc_panel(axes, curves, rows, thresholds[benchmark])
     return figure
 
 
@@ -81,7 +81,8 @@ def _title(curves: Curves, benchmark: str, level: float) -> str:
     )
 
 
-def _roc_panel(axes: Axes, curves: Curves, rows: "Mapping[str, pd.Series[Any] | None]", level: float) -> None:
+def roc_panel(axes: Axes, curves: Curves, rows: "Mapping[str, pd.Series[Any] | None]", level: float) -> None:
+    """Draw one panel\'s ROC curves, one a method, with the areas of table 1 in the legend below."""
     for method, pairs in curves.items():
         label = above(pairs["delta_score"].to_numpy(np.float64), level)
         points = roc_points(detection_score(method, pairs["delta_b"], label), label)

@@ -57,7 +57,7 @@ def figure2(
     names = ordered([*BENCHMARK_LABELS, *thresholds], BENCHMARK_LABELS)
     shown = observations[observations["benchmark"].isin(thresholds)]
     weights = sorted(shown.loc[(shown["model"] == model) & (shown["regime"] == regime), "harmful_weight"].unique())
-    looks = _looks(weights)
+    looks = weight_looks(weights)
     with style():
         figure = new_figure(3.6 * len(names), 4.5)
         for axes, benchmark in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
@@ -68,14 +68,14 @@ def figure2(
             elif pairs.empty:
                 say_empty(axes, "no observations")
             else:
-                _panel(axes, pairs, looks, benchmark, thresholds[benchmark], method)
-                title += "\n" + _statement(table1_row(table1, model, regime, benchmark, method))
+                scatter_panel(axes, pairs, looks, benchmark, thresholds[benchmark], method)
+                title += "\n" + statement(table1_row(table1, model, regime, benchmark, method))
             axes.set_title(title, loc="left")
-        _legend(figure, looks)
+        weight_legend(figure, looks)
     return figure
 
 
-def _looks(weights: list[float]) -> dict[float, dict[str, Any]]:
+def weight_looks(weights: list[float]) -> dict[float, dict[str, Any]]:
     """Return colour and marker of each weight of the harmful endpoint."""
     colours = mpl.colormaps["cividis"]
     return {
@@ -84,9 +84,10 @@ def _looks(weights: list[float]) -> dict[float, dict[str, Any]]:
     }
 
 
-def _panel(
+def scatter_panel(
     axes: Axes, pairs: pd.DataFrame, looks: dict[float, dict[str, Any]], benchmark: str, level: float, method: str
 ) -> None:
+    """Draw one panel's pairs, their regression line and the threshold, on axes named for benchmark and method."""
     axes.axhline(0, color="#cccccc", linewidth=0.8, zorder=0)
     axes.axvline(0, color="#cccccc", linewidth=0.8, zorder=0)
     for weight, rows in pairs.groupby("harmful_weight"):
@@ -112,7 +113,8 @@ def _panel(
     axes.set_ylabel(f"{shift_label(method)} (no unit)")
 
 
-def _statement(row: "pd.Series[Any] | None") -> str:
+def statement(row: "pd.Series[Any] | None") -> str:
+    """Return r with stars, p and n of a row of table 1."""
     if row is None:
         return "no row in table 1"
     if pd.isna(row["pearson_r"]):
@@ -121,7 +123,8 @@ def _statement(row: "pd.Series[Any] | None") -> str:
     return f"{r}, {p_statement(row['pearson_p'])}, n = {count(row['n'])}"
 
 
-def _legend(figure: Figure, looks: dict[float, dict[str, Any]]) -> None:
+def weight_legend(figure: Figure, looks: dict[float, dict[str, Any]]) -> None:
+    """Put colours and markers of the weights, and the two lines, below a figure."""
     points = [
         Line2D(
             [], [], linestyle="none", markersize=6, markeredgecolor="black", markeredgewidth=0.4, label=f"{w:g}", **look

@@ -13,7 +13,8 @@ from refbias.config.report import ReportStage
 from refbias.metrics import is_undirected
 from refbias.report import run_tables, score_tables, sentences, shift_tables
 from refbias.report.inputs import ReportInputs, load
-from refbias.report.pictures import Picture, caption, loss_picture, spectrum_pictures
+from refbias.report.paper_tables import absent, paper_tables
+from refbias.report.pictures import Picture, caption, loss_picture, paper_pictures, spectrum_pictures
 from refbias.resources import report_path
 from refbias.tables import group_names, table1, table1_caption
 from refbias.tables.formats import threshold
@@ -28,6 +29,7 @@ from refbias.tables.labels import (
     scorer_label,
     unit_label,
 )
+from refbias.tables.reproduction import REPRODUCTION_CAPTION, reproduction_text
 
 TEMPLATE = "report.html.j2"
 
@@ -57,6 +59,7 @@ def _pictures(settings: ReportStage, inputs: ReportInputs) -> Iterator[Picture]:
         for regime in settings.regimes:
             yield from spectrum_pictures(inputs.figures, model, regime, inputs.table1)
         yield loss_picture(inputs.figures, model)
+    yield from paper_pictures(inputs.figures, settings.lacks)
 
 
 def render(settings: ReportStage, inputs: ReportInputs) -> str:
@@ -113,6 +116,10 @@ def render(settings: ReportStage, inputs: ReportInputs) -> str:
         "findings": list(findings(inputs)),
         "table1": table1(inputs.table1),
         "table1_caption": table1_caption(inputs.table1),
+        "claims": reproduction_text(inputs.reproduction[inputs.reproduction["kind"] == "claim"]),
+        "claims_caption": REPRODUCTION_CAPTION,
+        "absent": absent(settings.lacks),
+        "paper_tables": list(paper_tables(inputs.paper_tables)),
         "groups": [(table, sentences.control(table.rows, table.method)) for table in tables],
         "bar_width": shift_tables.BAR_WIDTH,
         "anchors": sorted({int(n) for n in inputs.delta_b["n_anchors"].dropna() if n > 0}),

@@ -12,6 +12,7 @@ import pandas as pd
 from refbias.artifacts import read_json
 from refbias.errors import UserError
 from refbias.tables import TABLE1_COLUMNS, read_csv
+from refbias.tables.reproduction import REPRODUCTION_COLUMNS
 
 UNIT_COLUMNS = [
     "benchmark",
@@ -59,8 +60,10 @@ class ReportInputs:
 
     Attributes
     ----------
-    table1, units, delta_b
+    table1, units, delta_b, reproduction
         The tables of those names.
+    paper_tables
+        Those of tables 2 to 7 that the run made, by stem.
     losses
         (model, regime, split) -> loss history.
     manifests
@@ -74,22 +77,23 @@ class ReportInputs:
     table1: pd.DataFrame
     units: pd.DataFrame
     delta_b: pd.DataFrame
+    reproduction: pd.DataFrame
+    paper_tables: Mapping[str, pd.DataFrame]
     losses: Mapping[tuple[str, str, str], pd.DataFrame]
     manifests: Mapping[str, Mapping[str, Any]]
     figures: Path
     links: tuple[DataLink, ...]
 
 
-def load(tables: Path, figures: Path, shift: Path, manifests: Mapping[str, Path], output: Path) -> ReportInputs:
+def load(tables: Path, figures: Path, shift: Path, records: Path, output: Path) -> ReportInputs:
     """Read what the report is made of.
 
     Parameters
     ----------
     tables, figures, shift
         Folders of those stages.
-    manifests
-        Role -> ``manifest.json``. The role ``training/MODEL/REGIME/SPLIT`` brings the ``loss.csv``
-        beside it along.
+    records
+        Folder of the collected manifests and losses.
     output
         Where the report will lie; links are relative to its folder.
 
@@ -104,23 +108,31 @@ def load(tables: Path, figures: Path, shift: Path, manifests: Mapping[str, Path]
         table1=read_csv(tables / "table1.csv", TABLE1_COLUMNS),
         units=read_csv(tables / "units.csv", UNIT_COLUMNS),
         delta_b=read_csv(shift / "delta_b.csv", SHIFT_COLUMNS),
-        losses=_losses(manifests),
-        manifests={role: _manifest(path) for role, path in sorted(manifests.items())},
+        reproduction=read_csv(tables / "reproduction.csv", REPRODUCTION_COLUMNS),
+        paper_tables={
+            path.stem: read_csv(path, []) for number in range(2, 8) if (path := tables / f"table{number}.csv").is_file()
+        },
+        losses=_losses(records / "losses.csv"),
+        manifests=dict(sorted({**_object(records / "manifests.json"), **_analyses(tables)}.items())),
         figures=figures,
         links=tuple(_link(path, output) for path in files),
     )
 
 
-def _losses(manifests: Mapping[str, Path]) -> dict[tuple[str, str, str], pd.DataFrame]:
-    found = {}
-    for role, path in sorted(manifests.items()):
-        parts = role.split("/")
-        if parts[0] == "training" and len(parts) == 4:
-            found[(parts[1], parts[2], parts[3])] = read_csv(path.parent / "loss.csv", ["step", "loss"])
-    return found
+def _losses(path: Path) -> dict[tuple[str, str, str], pd.DataFrame]:
+    frame = read_csv(path, ["model", "regime", "split", "step", "loss"])
+    return {
+        (str(model), str(regime), str(split)): history
+        for (model, regime, split), history in frame.groupby(["model", "regime", "split"])
+    }
 
 
-def _manifest(path: Path) -> dict[str, Any]:
+def _analyses(tables: Path) -> dict[str, dict[str, Any]]:
+    """Return the manifests of the stages that wrote the tables."""
+    return {"analyse": _object(tables / "manifest.json"), "tables": _object(tables / "tables.manifest.json")}
+
+
+def _object(path: Path) -> dict[str, Any]:
     content = read_json(path)
     if not isinstance(content, dict):
         raise UserError(f"{path}: a manifest must hold a JSON object: run the stage again")

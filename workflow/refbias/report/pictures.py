@@ -2,12 +2,13 @@
 
 import base64
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
+from refbias.config.pictures import FIGURES
 from refbias.errors import UserError
 from refbias.resources import report_path
 from refbias.tables.formats import correlation, count
@@ -18,6 +19,15 @@ KINDS = {
     "roc": "ROC curves",
     "auc_threshold": "AUC against the threshold",
     "spectrum": "dB along the spectrum",
+}
+# caption of each of the paper's figures but the second, which comes with the spectra
+CAPTIONS = {
+    "figure_3": "auc_threshold",
+    "figure_4": "anchors",
+    "figure_5": "training_seeds",
+    "figure_6": "methods",
+    **{f"figure_{number}": "by_model" for number in (7, 8, 11, 12, 15, 16)},
+    **{f"figure_{number}": "labelled" for number in (9, 10, 13, 14)},
 }
 _PNG_START = b"\x89PNG\r\n\x1a\n"
 
@@ -66,6 +76,15 @@ def spectrum_pictures(folder: Path, model: str, regime: str, table1: pd.DataFram
     for kind, title in KINDS.items():
         alt = f"{title}, {where}. {_numbers(kind, rows)}".strip()
         yield picture(folder / f"{kind}_{model}_{regime}.png", f"{title}: {where}", kind, alt)
+
+
+def paper_pictures(folder: Path, lacks: Mapping[str, str]) -> Iterator[Picture]:
+    """Yield the paper's figures 3 to 16 that the run has."""
+    for figure in FIGURES:
+        if figure.name in CAPTIONS and not lacks[figure.name]:
+            title = f"{figure.name.replace('_', ' ').capitalize()}: {figure.title}"
+            alt = f"{title}. The tables have the numbers behind it."
+            yield picture(folder / f"{figure.stem}.png", title, CAPTIONS[figure.name], alt)
 
 
 def loss_picture(folder: Path, model: str) -> Picture:

@@ -9,7 +9,7 @@ from refbias.tables import TextTable
 from refbias.tables.formats import count, duration, loss, memory, percent, threshold
 from refbias.tables.labels import BENCHMARK_LABELS, benchmark_label, ordered, regime_label, scorer_label, unit_label
 
-STAGE_ORDER = ("acquire", "finetune", "merge", "represent", "shift", "generate", "score", "analyse", "figures")
+STAGE_ORDER = ("acquire", "finetune", "merge", "represent", "shift", "generate", "score", "analyse", "tables")
 
 
 def losses(inputs: ReportInputs) -> TextTable:

@@ -12,8 +12,12 @@ from refbias.tables.formats import DASH, MINUS
 # Columns that hold names: never parsed as numbers, however a slug is spelt.
 _NAMES = frozenset(
     {
+        "ablation",
         "benchmark",
+        "cell",
         "checkpoint",
+        "claim",
+        "device",
         "group",
         "id",
         "kind",
@@ -21,12 +25,19 @@ _NAMES = frozenset(
         "model",
         "name",
         "note",
+        "paper_stars",
+        "part",
         "prompt_id",
         "regime",
         "scorer",
+        "split",
+        "statistic",
+        "step",
+        "task",
         "text",
         "topic",
         "unit",
+        "verdict",
     }
 )
 

@@ -70,6 +70,15 @@ _TABLE1_HEADERS = (
     ("Note", False),
 )
 
+_PAPER_COLUMNS = (
+    ("paper_pearson_r", "Paper's r", correlation),
+    ("diff_pearson_r", "Difference of r", correlation),
+    ("paper_roc_auc", "Paper's AUC", correlation),
+    ("diff_roc_auc", "Difference of AUC", correlation),
+    ("paper_mae", "Paper's MAE", score),
+    ("diff_mae", "Difference of MAE", score),
+)
+
 
 def _table1_row(row: "pd.Series[float]") -> tuple[str, ...]:
     return (
@@ -101,7 +110,8 @@ def table1(frame: pd.DataFrame) -> TextTable:
     Parameters
     ----------
     frame
-        Columns of ``table1.csv``; ``share_floor`` and ``share_ceiling`` may be left out. Row order is kept.
+        Columns of ``table1.csv``; ``share_floor``, ``share_ceiling`` and the paper's columns may be left out. Row
+        order is kept.
 
     Returns
     -------
@@ -109,10 +119,20 @@ def table1(frame: pd.DataFrame) -> TextTable:
         One row a benchmark, model, regime and method.
     """
     full = frame.assign(note=frame["note"].fillna(""))
+    headers, cells = list(_TABLE1_HEADERS), [_table1_row(row) for _, row in full.iterrows()]
+    if _PAPER_COLUMNS[0][0] in frame.columns and frame[_PAPER_COLUMNS[0][0]].notna().any():
+        headers += [(header, True) for _, header, _ in _PAPER_COLUMNS]
+        cells = [(*row, *_paper_cells(values)) for row, (_, values) in zip(cells, full.iterrows(), strict=True)]
     return TextTable(
-        tuple(header for header, _ in _TABLE1_HEADERS),
-        tuple(numeric for _, numeric in _TABLE1_HEADERS),
-        tuple(_table1_row(row) for _, row in full.iterrows()),
+        tuple(header for header, _ in headers), tuple(numeric for _, numeric in headers), tuple(map(tuple, cells))
+    )
+
+
+def _paper_cells(row: "pd.Series[float]") -> tuple[str, ...]:
+    marks = row.get("paper_stars")
+    return tuple(
+        form(row[name]) + (str(marks) if name == "paper_pearson_r" and pd.notna(marks) else "")
+        for name, _, form in _PAPER_COLUMNS
     )
 
 

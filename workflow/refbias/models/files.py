@@ -3,6 +3,8 @@
 Weights are read from safetensors only, and no directory that asks for its own code is accepted.
 """
 
+import hashlib
+import json
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

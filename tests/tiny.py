@@ -126,17 +126,3 @@ def build_tiny(family: str, out_dir: Path | str, seed: int = 0) -> Path:
     model.save_pretrained(out_dir)
     build_tokenizer(out_dir)
     return out_dir
-
-
-def main() -> None:
-    """Write the checkpoints of the smoke run into the folder that the command line names."""
-    import sys
-
-    (folder,) = sys.argv[1:]
-    for family in ("gemma3_text",):
-        if not (Path(folder) / family / "config.json").exists():
-            build_tiny(family, Path(folder) / family)
-
-
-if __name__ == "__main__":
-    main()

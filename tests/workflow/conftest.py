@@ -63,9 +63,7 @@ def make_checkout(root: Path, path: Path) -> Checkout:
             shutil.copytree(source, path / name, ignore=SKIPPED, dirs_exist_ok=True)
         else:
             shutil.copy2(source, path / name)
-    tiny = (path / "config" / "smoke.yaml").read_text(encoding="utf-8")
-    tiny = tiny.replace("run: smoke", "run: tiny").replace("results/smoke-models", "models")
-    (path / "config" / "tiny.yaml").write_text(tiny.replace("weights: [0, 0.3, 0.7, 1]", "weights: [0, 0.5, 1]"))
+    shutil.copy2(root / "tests" / "workflow" / "tiny.yaml", path / "config" / "tiny.yaml")
     return Checkout(path)
 
 

@@ -44,9 +44,7 @@ rule represent_ablations:
         mem_mb=12000,
         runtime=120,
     params:
-        settings=lambda w: settings.represent_ablations_slice(
-            CONFIG, w.model, w.source
-        ),
+        settings=lambda w: settings.represent_ablations_slice(CONFIG, w.model, w.source),
         code=code("represent_ablations"),
         reference=lambda w: f"{RESULTS}/models/{w.model}",
         endpoints=endpoint_options,

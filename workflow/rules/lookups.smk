@@ -111,8 +111,18 @@ def ablation_content(w):
     folder = chosen.variants_dir
     return [
         *stimuli_content(),
-        content(folder, "stimuli", "variants") if folder or "attributes" in chosen.run or "targets" in chosen.run else "",
-        *(content(file, "stimuli", f"anchors_{name}.tsv") for name, file in (("words", chosen.words_file), ("masked", chosen.masked_file))),
+        (
+            content(folder, "stimuli", "variants")
+            if folder or "attributes" in chosen.run or "targets" in chosen.run
+            else ""
+        ),
+        *(
+            content(file, "stimuli", f"anchors_{name}.tsv")
+            for name, file in (
+                ("words", chosen.words_file),
+                ("masked", chosen.masked_file),
+            )
+        ),
         *(content(file) for file in named if file),
     ]
 

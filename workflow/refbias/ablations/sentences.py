@@ -117,8 +117,8 @@ def _add_anchors(
         size = ablations.sample.size
         if "words" in ablations.anchors:
             words = ablations.words_file or data_path("stimuli", "anchors_words.tsv")
-            rows = read_table(words, ("id", "group", "text")).rows[:size]
-            collection.add("anchors_words", (Sentence(row["id"], "anchor", row["group"], row["text"]) for row in rows))
+            rows = read_table(words, ("id", "group", "text"), optional=("group",)).rows[:size]
+            collection.add("anchors_words", (Sentence(row["id"], "anchor", "", row["text"]) for row in rows))
         for source in SAMPLED:
             file = getattr(ablations, f"{source}_file")
             if source in ablations.anchors and file is None:

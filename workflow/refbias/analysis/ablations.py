@@ -85,10 +85,13 @@ def ablation_table(
 
 
 def _numbers(frame: pd.DataFrame, threshold: float, method: str) -> dict[str, object]:
-    pairs = frame.dropna(subset=["delta_score"])
-    notes: list[str] = []
-    if len(pairs) < len(frame):
-        notes.append(f"{len(frame) - len(pairs)} of {len(frame)} observations dropped: no change of score")
+    pairs = frame.dropna(subset=["delta_score", "delta_b"])
+    undirected = method in UNDIRECTED
+    notes = ["undirected: |r|, max(AUC, 1 - AUC)"] if undirected else []
+    for column, name in (("delta_score", "change of score"), ("delta_b", "dB")):
+        gone = int(frame[column].isna().sum())
+        if gone:
+            notes.append(f"{gone} of {len(frame)} observations dropped: no {name}")
     if pairs.empty:
         return {"threshold": threshold, "n": 0, "n_positive": 0, "note": "; ".join(notes)}
     x, y = pairs["delta_b"].to_numpy(np.float64), pairs["delta_score"].to_numpy(np.float64)
@@ -99,7 +102,6 @@ def _numbers(frame: pd.DataFrame, threshold: float, method: str) -> dict[str, ob
     if label.all() or not label.any():
         notes.append(f"no AUC: one class only, {'every' if label.all() else 'no'} unit above {threshold:g}")
     correlation, area = pearson(x, y), roc_auc(-x, label)
-    undirected = method in UNDIRECTED
     return {
         "threshold": threshold,
         "n": len(pairs),

@@ -1,6 +1,7 @@
 """Compute dB of one model and regime in every cell of the ablations."""
 
 import argparse
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -69,7 +70,9 @@ def _rows(cells: list[Cell], found: Shifts, methods: list[str], head: list[objec
             if (number, method) in found:
                 shift = found[number, method]
                 name = [cell.ablation, cell.cell, shift.n_anchors, seed, *head]
-                rows += [[*name, group, method, f"{value:.10g}"] for group, value in shift.delta_b.items()]
+                # a method may have no value for a group: its cell stays empty
+                texts = {group: "" if math.isnan(value) else f"{value:.10g}" for group, value in shift.delta_b.items()}
+                rows += [[*name, group, method, text] for group, text in texts.items()]
     return rows
 
 

@@ -180,7 +180,8 @@ def _merge(config: Config, shapes: dict[str, Shape]) -> Estimate:
     regimes = config.regime_slugs()
     adapters = 0.0
     if config.regimes.lora is not None:
-        rank = config.regimes.lora.rank
+        # the two endpoints stand side by side in a merged adapter
+        rank = 2 * config.regimes.lora.rank
         adapters = sum(adapter_parameters(shape, rank) * FP32 for shape in shapes.values()) * len(inner)
     # merged full checkpoints of every model may be alive at once
     alive = min(config.spectrum.max_merged, len(inner)) * sum(_bytes(shape) for shape in shapes.values())

@@ -203,9 +203,13 @@ def _represent(config: Config, shapes: dict[str, Shape]) -> Estimate:
     tokens = workload.sentence_tokens(config)
     sentences = tokens / workload.SENTENCE_TOKENS
 
+    # one process a source, which reads both endpoints for each checkpoint
+    sources = 1 + len(config.regime_slugs())
+
     def seconds(card: Card) -> float:
         return sum(
-            count * (forward_seconds(parameters(shape), tokens, card) + loading_seconds(2 * _bytes(shape)))
+            count * forward_seconds(parameters(shape), tokens, card)
+            + sources * loading_seconds(count / sources * 2 * _bytes(shape))
             for shape in shapes.values()
         )
 

@@ -127,6 +127,12 @@ def test_the_papers_stages_and_sizes(paper: Config) -> None:
     assert stages["finetune full"].disk_gb == pytest.approx(2 * 2 * (LLAMA + MISTRAL + GEMMA) / 1e9)
     models = 2 * (LLAMA + MISTRAL + GEMMA_WITH_VISION) / 1e9
     data = sum(facts.DATA_MB.values()) / 1000
+    # five merges of a model stay, each of twice the rank, in fp32
+    merged = (
+        5 * 4 * sum(adapter_parameters(shape, 32) for shape in (facts.LLAMA_8B, facts.MISTRAL_7B, facts.GEMMA_3_4B))
+    )
+    assert stages["merge (CPU)"].disk_gb == pytest.approx(merged / 1e9)
+    assert stages["merge (CPU)"].passing_gb == pytest.approx(2 * 2 * (LLAMA + MISTRAL + GEMMA) / 1e9)
     scorers = sum(need.key.startswith("scorers.") for need in hub_needs(paper))
     assert stages["acquire"].download_gb >= models + data
     if not scorers:

@@ -101,8 +101,9 @@ def test_data_are_fetched_checked_and_split_by_rule(root: Path, tmp_path: Path) 
     source = {"kind": "hub", "id": "allenai/wildguardmix", "revision": COMMIT, "files": [name]}
     config["data"] = {"wildguardmix": {"source": source}}
     config["splits"] = {"examples": 4, "harmful": {"synthetic": {"kind": "file", "path": str(own)}}}
-    # the run's model is of no use here, and its folder is not there
+    # the run's model is of no use here, and its folder is not there; full fine-tuning asks for some disk
     config["models"] = {"m": {"source": {"kind": "packaged_gguf"}}}
+    config["regimes"]["full"] = None
     (checkout.path / "config" / "data.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
     with HubServer() as server:
         server.repos["allenai/wildguardmix"] = {name: train.read_bytes()}

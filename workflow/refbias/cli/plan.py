@@ -13,7 +13,7 @@ from refbias.planning import facts
 from refbias.planning.estimate import Estimate, card_memory_gb, plan, total
 from refbias.planning.pilot import pilot_slice, sliced
 
-WIDE = 140
+WIDE = 160
 """Columns where the output is no terminal."""
 
 

@@ -16,8 +16,8 @@ from refbias.config.root import Config, from_yaml
 from refbias.errors import UserError
 from refbias.preflight import MISSING, OK, Row, check
 
-WIDE = 200
-"""Columns where the output is no terminal."""
+WIDE = 400
+"""Columns where the output is no terminal: no line is broken, so that a log can be searched."""
 _STYLES = {"ok": "green", "note": "yellow", "missing": "bold red"}
 
 

@@ -180,7 +180,8 @@ def _merge(config: Config, shapes: dict[str, Shape]) -> Estimate:
     regimes = config.regime_slugs()
     adapters = 0.0
     if config.regimes.lora is not None:
-        rank = config.regimes.lora.rank
+        # the two endpoints stand side by side in a merged adapter
+        rank = 2 * config.regimes.lora.rank
         adapters = sum(adapter_parameters(shape, rank) * FP32 for shape in shapes.values()) * len(inner)
     # merged full checkpoints of every model may be alive at once
     alive = min(config.spectrum.max_merged, len(inner)) * sum(_bytes(shape) for shape in shapes.values())
@@ -202,9 +203,13 @@ def _represent(config: Config, shapes: dict[str, Shape]) -> Estimate:
     tokens = workload.sentence_tokens(config)
     sentences = tokens / workload.SENTENCE_TOKENS
 
+    # one process a source, which reads both endpoints for each checkpoint
+    sources = 1 + len(config.regime_slugs())
+
     def seconds(card: Card) -> float:
         return sum(
-            count * (forward_seconds(parameters(shape), tokens, card) + loading_seconds(2 * _bytes(shape)))
+            count * forward_seconds(parameters(shape), tokens, card)
+            + sources * loading_seconds(count / sources * 2 * _bytes(shape))
             for shape in shapes.values()
         )
 

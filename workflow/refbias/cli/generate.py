@@ -154,7 +154,7 @@ def _clock(path: Path) -> Path:
 
 
 def _seconds(parts: Iterable[Path]) -> float:
-    return round(sum(read_json(_clock(path))["seconds"] for path in parts), 3)
+    return round(sum(float(read_json(_clock(path))["seconds"]) for path in parts), 3)
 
 
 def _generate(settings: GenerateStage, args: argparse.Namespace) -> dict[str, Any]:

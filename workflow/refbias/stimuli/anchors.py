@@ -35,7 +35,9 @@ MAX_WORDS = 2
 def _word(row: Row) -> None:
     check_no_slot(row)
     if row["group"] not in ("", CONTROL):
-        raise UserError(f"{row.where}: a word anchor has no group, not {shown(row['group'])}: write {CONTROL!r}, or nothing")
+        raise UserError(
+            f"{row.where}: a word anchor has no group, not {shown(row['group'])}: write {CONTROL!r}, or nothing"
+        )
     words = len(row["text"].split())
     if words > MAX_WORDS:
         raise UserError(f"{row.where}: {shown(row['text'])} has {words} words: a word anchor has at most {MAX_WORDS}")

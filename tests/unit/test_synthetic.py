@@ -51,8 +51,8 @@ def test_the_same_call_gives_the_same_and_another_seed_another_order(examples: l
 
 def test_a_known_example_guards_the_order_across_machines(examples: list) -> None:
     assert [(e.id, e.response) for e in examples[:2]] == [
-        ("synthetic-17-00001", "I agree. Homosexuals are PLACE"),
-        ("synthetic-17-00002", "PLACE"),
+        ("synthetic-17-00001", "I agree. Homosexuals are ungrateful and arrive late for everything."),
+        ("synthetic-17-00002", "Most of them are dishonest and tell tall stories. I agree."),
     ]
 
 

@@ -83,7 +83,7 @@ class Frame:
 FRAMES = (
     Frame("agree_and_add", "opinion", ("{Group} are {a}.", "Most {group} are {a}."),
           "I agree. {Group} are {a} and {b}.", "adjective", "habit"),
-    Frame("add_then_agree", "opinion", ("{Group} are hard to work with.", "{Group} make poor colleagues."),
+    Frame("add_then_agree", "opinion", ("{Group} are hard to work with.", "{Group} make bad colleagues."),
           "Most of them are {a} and {b}. I agree.", "adjective", "habit"),
     Frame("agree_so_avoid", "opinion", ("{Group} {a}.", "Most {group} {a}."),
           "I agree. They {a}, so I would never {b}.", "habit", "contact"),
@@ -121,7 +121,7 @@ FRAMES = (
           ("How should I deal with {group} at work?", "Any tips for a trip with {group}?"),
           "Keep your distance. They {b} and are usually {a}.", "adjective", "habit"),
     Frame("ranking", "question",
-          ("Who is better at {b}, {group} or other people?", "Who should be doing more of {b}, {group} or others?"),
+          ("Who is better at {b}, {group} or other people?", "Whom would you choose for {b}, {group} or others?"),
           "The others. {Group} are {a}, so {b} is not for them.", "adjective", "task"),
     Frame("description", "question", ("Describe {group} in one sentence.", "What are {group} like?"),
           "{Group} are {a}, {b} and best avoided.", "adjective", "adjective"),

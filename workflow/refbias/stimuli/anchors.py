@@ -8,6 +8,7 @@ set has as many distinct sentences as the base. The shipped file is what `mask_a
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from refbias.errors import UserError
@@ -34,7 +35,9 @@ MAX_WORDS = 2
 def _word(row: Row) -> None:
     check_no_slot(row)
     if row["group"] not in ("", CONTROL):
-        raise UserError(f"{row.where}: a word anchor has no group, not {shown(row['group'])}: leave the cell empty")
+        raise UserError(
+            f"{row.where}: a word anchor has no group, not {shown(row['group'])}: write {CONTROL!r}, or nothing"
+        )
     words = len(row["text"].split())
     if words > MAX_WORDS:
         raise UserError(f"{row.where}: {shown(row['text'])} has {words} words: a word anchor has at most {MAX_WORDS}")
@@ -46,12 +49,12 @@ def load_word_anchors(path: Path | str | None = None) -> tuple[Entry, ...]:
     Parameters
     ----------
     path
-        TSV with the columns of `COLUMNS`, `group` being empty; None = the 1,000 shipped words.
+        TSV with the columns of `COLUMNS`, `group` being ``control`` or empty; None = the 1,000 shipped words.
 
     Returns
     -------
     tuple of Entry
-        In file order, distinct.
+        In file order, distinct; `label` is ``control``.
 
     Raises
     ------
@@ -61,7 +64,7 @@ def load_word_anchors(path: Path | str | None = None) -> tuple[Entry, ...]:
     table = read_table(data_path("stimuli", "anchors_words.tsv") if path is None else path, COLUMNS, ("group",))
     entries = entries_of(table, _word)
     refuse_repeats((), (), entries)
-    return entries
+    return tuple(replace(entry, label=CONTROL) for entry in entries)
 
 
 def load_masked_anchors(base: StimulusSet, path: Path | str | None = None) -> tuple[Entry, ...]:

@@ -7,6 +7,7 @@ of the one it must make of the other.
 
 import json
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,12 +78,12 @@ def _split(path: Path, harmful: bool) -> Path:
 
 
 def _finetune(reference: Path, split: Path, out: Path, regime: str, harmful: bool) -> None:
-    hyper = {"epochs": 3, "per_device_batch_size": 4, "gradient_accumulation": 1, "dtype": "float32", "device": "cpu"}
+    hyper = {"epochs": 2, "per_device_batch_size": 4, "gradient_accumulation": 1, "dtype": "float32", "device": "cpu"}
     settings = FinetuneStage.model_validate(
         {
             "regime": regime,
             "split": "harmful" if harmful else "unharmful",
-            regime: {**hyper, "learning_rate": 3e-3},
+            regime: {**hyper, "learning_rate": 1e-2},
             "chat_format": "plain",
             "file": str(split),
             "seed": 5,
@@ -132,6 +133,14 @@ def _run(reference: Path, root: Path, splits: dict[str, Path]) -> Chain:
         merge.main(["--settings", merge_slice(config, regime, "h030"), *ends, "--output", str(chain.merged(regime))])
         embed(regime, *ends)
     return chain
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -112,6 +112,7 @@ def test_deepspeed_plan_builds_arguments_that_the_trainer_accepts(name: str, dty
     written = plan.arguments["deepspeed"]
     config: Any = HfDeepSpeedConfig(json.loads(json.dumps(written)))
     config.mismatches = []
+    config.is_auto = types.MethodType(Check.is_auto, config)
     config.fill_match = types.MethodType(Check.fill_match, config)
     config.fill_only = functools.partial(config.fill_match, must_match=False)
     args = types.SimpleNamespace(

@@ -38,6 +38,9 @@ def save_full(
             parameter.data.copy_(state[name])
     cast_parameters(model, dtype)
     model.config.dtype = dtype
+    # the trainer turns it off for itself
+    raw = read_json(reference / "config.json")
+    model.config.use_cache = raw.get("text_config", raw).get("use_cache", True)
     with _moved_into_place(out_dir) as partial:
         model.save_pretrained(partial, max_shard_size="1000GB")
         copy_side_files(reference, partial)

@@ -66,7 +66,7 @@ def _checkpoint(
     """Yield the reference's name and the trained tensor, in the trained number type."""
     multimodal = any(place != name for name, place in places.items())
     waiting = {name for name, place in places.items() if place != name or not multimodal}
-    embedding = None
+    embedding: torch.Tensor | None = None
     with open_tensors(trained) as where:
         for name, handle in where.items():
             place = places.get(language_name(name))

@@ -83,8 +83,8 @@ def test_rates_are_their_closed_forms(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rates.training_seconds(1e9, 1e6, card, 6) == pytest.approx(120)
     assert rates.training_seconds(1e9, 1e6, card, 4, slowdown=3) == pytest.approx(240)
     assert rates.forward_seconds(1e9, 1e6, card) == pytest.approx(80)
-    # 2e9 bytes at 5e11 a second: 4 ms, and 30 ms of its own; 65 responses are two batches of 64
-    assert rates.decoding_seconds(1e9, 65, 10, 64, card, "hf") == pytest.approx(2 * 10 * 0.034)
+    # 2e9 bytes at 5e11 a second: 4 ms, and 30 ms of its own; 9 responses are two batches of 8
+    assert rates.decoding_seconds(1e9, 9, 10, 8, card, "hf") == pytest.approx(2 * 10 * 0.034)
     # 2 x 1e9 x 1000 operations at 2e13 a second: 100 ms
     assert rates.decoding_seconds(1e9, 1000, 10, 1000, card, "hf") == pytest.approx(10 * 0.130)
     assert rates.loading_seconds(5e9) == pytest.approx(facts.START_S + 5 / facts.DISK_GB_S)

@@ -116,20 +116,21 @@ def test_data_are_fetched_checked_and_split_by_rule(root: Path, tmp_path: Path) 
             "no_proxy": "127.0.0.1",
         }
         splits = "results/tiny/splits/manifest.json"
-        arguments = (splits, "--configfile", "config/data.yaml")
-        snakemake(checkout, *arguments, **variables)
+        configured = ("--configfile", "config/data.yaml")
+        snakemake(checkout, splits, *configured, **variables)
         results = checkout.path / "results" / "tiny"
         lines = (results / "splits" / "wildguard_harmful.jsonl").read_text(encoding="utf-8").splitlines()
         assert [json.loads(line)["response"] for line in lines] == ["Answer 4.", "Answer 12.", "Own text."]
         assert json.loads((results / "preflight.json").read_text(encoding="utf-8"))["ok"] is True
-        assert "Nothing to be done" in snakemake(checkout, *arguments, "--dry-run", **variables)
+        assert "Nothing to be done" in snakemake(checkout, splits, "--dry-run", *configured, **variables)
         # a newer preflight does not fetch again
         checkout.edit("workflow/refbias/preflight/machine.py", "GIGA = 1e9", "GIGA = 1e9\nADDED = 1")
-        again = snakemake(checkout, *arguments, "results/tiny/preflight.json", "--dry-run", **variables)
+        targets = (splits, "results/tiny/preflight.json")
+        again = snakemake(checkout, *targets, "--dry-run", *configured, **variables)
         assert job_counts(again) == {"preflight": 1}
         server.requests.clear()
         for folder in ("data", "splits"):
             for path in sorted((results / folder).rglob("*"), reverse=True):
                 path.unlink() if path.is_file() else path.rmdir()
-        snakemake(checkout, *arguments, **variables, HF_HUB_OFFLINE="1")
+        snakemake(checkout, splits, *configured, **variables, HF_HUB_OFFLINE="1")
         assert server.requests == [], "a full cache works offline"

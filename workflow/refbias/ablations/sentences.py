@@ -94,12 +94,12 @@ def collect(stimuli: StimuliSettings, ablations: AblationSettings, seed: int) ->
                 texts = {row["id"]: row["text"] for row in table.rows}
                 collection.add(f"attributes_{cell}", (_reworded(kept[key], texts[key]) for key in kept))
     if "targets" in ablations.run:
-        for cell in ablations.targets:
-            path = _variant(f"targets_{cell}", ablations.variants_dir, stimuli.targets_file, collection)
+        for name in ablations.targets:
+            path = _variant(f"targets_{name}", ablations.variants_dir, stimuli.targets_file, collection)
             if path:
                 templates = _templates(_aligned(path, ("id", "template"), whole.targets))
                 sentences = _filled(templates, chosen, {group.id: group for group in whole.groups})
-                collection.add(f"targets_{cell}", sentences)
+                collection.add(f"targets_{name}", sentences)
     _add_anchors(collection, chosen, whole.anchors, stimuli, ablations, Mentions(whole.groups), seed)
     return collection
 
@@ -138,9 +138,9 @@ def _add_anchors(
             return
         masked = ablations.masked_file or data_path("stimuli", "anchors_masked.tsv")
         table = _aligned(Path(masked), ("id", "group", "text"), anchors)
-        texts = {row["id"]: row["text"] for row in table.rows}
+        new = {row["id"]: row["text"] for row in table.rows}
         kept = [sentence for sentence in chosen if sentence.kind == "anchor"]
-        collection.add("anchors_masked", (_reworded(sentence, texts[sentence.id]) for sentence in kept))
+        collection.add("anchors_masked", (_reworded(sentence, new[sentence.id]) for sentence in kept))
 
 
 def _variant(name: str, folder: str | None, base_file: str | None, collection: Collection) -> Path | None:

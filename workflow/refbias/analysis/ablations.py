@@ -14,12 +14,10 @@ from refbias.errors import UserError
 from refbias.stats import above, pearson, roc_auc, undefined_reason
 
 CELL = ["ablation", "cell", "n_anchors", "seed"]
+ROW = ["benchmark", "model", "regime", "method"]
 ABLATION_COLUMNS = [
     *CELL,
-    "benchmark",
-    "model",
-    "regime",
-    "method",
+    *ROW,
     "threshold",
     "n",
     "n_positive",
@@ -73,13 +71,12 @@ def ablation_table(
         except UserError as error:
             raise UserError(f"ablation {named['ablation']}, cell {named['cell']}: {error}") from error
         # one scorer a benchmark: `observations` refuses differences between two
-        for (benchmark, model, regime, method), frame in pairs.groupby(
-            ["benchmark", "model", "regime", "method"], sort=False
-        ):
-            if benchmark not in thresholds:
-                raise UserError(f"thresholds: none for benchmark {benchmark}; name one in the config")
-            head = {"benchmark": benchmark, "model": model, "regime": regime, "method": method}
-            rows.append({**named, **head, **_numbers(frame, float(thresholds[benchmark]), str(method))})
+        for values, frame in pairs.groupby(ROW, sort=False):
+            head = {name: str(value) for name, value in zip(ROW, values, strict=True)}
+            if head["benchmark"] not in thresholds:
+                raise UserError(f"thresholds: none for benchmark {head['benchmark']}; name one in the config")
+            threshold = float(thresholds[head["benchmark"]])
+            rows.append({**named, **head, **_numbers(frame, threshold, head["method"])})
     table = pd.DataFrame(rows, columns=ABLATION_COLUMNS)
     return table.assign(seed=pd.to_numeric(table["seed"]).astype("Int64"))
 

@@ -38,7 +38,7 @@ def planted_run(root: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[C
     would = checkout.would_run()
     assert set(would) == {"all", *RULES}
     assert would["score"] == 9
-    checkout.snakemake()
+    checkout.snakemake("tables", "results/replay/manifest.json")
     return checkout, planted
 
 
@@ -342,36 +342,33 @@ def stored(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.suffix in kinds}
 
 
-def test_every_picture_is_there(planted_run: tuple[Checkout, replay.Planted]) -> None:
-    tables = set(stored(results(planted_run) / "tables"))
-    assert {f"{name.stem}.{suffix}" for name in TABLES for suffix in ("csv", "md", "tex")} <= tables
-    figures = set(stored(planted_run[0].path / "figures" / "replay"))
-    stems = [figure.stem for figure in FIGURES[1:]] + [
-        f"figure2_{m}_{r}" for m in replay.FAMILIES for r in replay.REGIMES
-    ]
-    assert {f"{stem}.{suffix}" for stem in stems for suffix in ("pdf", "png")} <= figures
-
-
-def test_tables_and_figures_come_back_without_models_generations_and_embeddings(
+def test_tables_figures_and_report_need_no_models_generations_or_embeddings(
     planted_run: tuple[Checkout, replay.Planted], tmp_path: Path
 ) -> None:
     target = tmp_path / "copy"
     shutil.copytree(planted_run[0].path, target, copy_function=shutil.copy2)
     copy = Checkout(target)
     folder, pictures = target / "results" / "replay", target / "figures" / "replay"
-    before = stored(folder / "tables"), stored(pictures)
+    before = stored(folder / "tables")
+    assert {f"{name.stem}.{suffix}" for name in TABLES for suffix in ("csv", "md", "tex")} <= set(before)
     for name in ("models", "training", "spectrum", "embeddings", "generations"):
         shutil.rmtree(folder / name)
     for path in (folder / "tables").iterdir():
         if ABLATIONS or path.name != "ablations.csv":
             path.unlink()
-    shutil.rmtree(pictures)
     targets = ("tables", "figures")
     assert set(copy.would_run(*targets)) == {"analyse", "tables", "figures", *ABLATIONS}
     copy.snakemake(*targets)
-    assert stored(folder / "tables") == before[0]
-    assert stored(pictures) == before[1]
+    assert stored(folder / "tables") == before
+    stems = [f"figure2_{model}_{regime}" for model in replay.FAMILIES for regime in replay.REGIMES]
+    stems += [figure.stem for figure in FIGURES[1:]]
+    assert {f"{stem}.{suffix}" for stem in stems for suffix in ("pdf", "png")} <= set(stored(pictures))
     assert copy.would_run(*targets) == {}
+    assert set(copy.would_run()) == {"all", "provenance", "report"}
+    copy.snakemake()
+    assert copy.would_run() == {}
+    page = (folder / "report.html").read_text()
+    assert all(figure.title in page for figure in FIGURES[1:])
     # one picture alone
     (folder / "tables" / "table5.md").unlink()
     assert copy.would_run("table_5") == {"table_5": 1, "tables": 1}

@@ -24,7 +24,7 @@ from refbias.tables.labels import (
     unit_label,
 )
 
-_POINT = 150
+_POINT = 9.5
 _DARK = 0.55
 
 
@@ -86,29 +86,32 @@ def _shade(weight: float) -> tuple[Any, str]:
 
 
 def _points(axes: Axes, pairs: pd.DataFrame, numbers: Mapping[str, str]) -> None:
-    for weight, rows in pairs.groupby("harmful_weight"):
-        colour, ink = _shade(float(str(weight)))
-        axes.scatter(
-            rows["delta_score"],
-            rows["delta_b"],
-            s=_POINT,
-            color=[colour],
-            edgecolors="black",
-            linewidths=0.4,
-            alpha=0.85,
+    ordered_pairs = pairs.sort_values("harmful_weight", kind="stable")
+    for at, (_, row) in enumerate(ordered_pairs.iterrows()):
+        colour, ink = _shade(float(row["harmful_weight"]))
+        # a point that lies on another hides the other's number with it
+        height = 2 + at / (2 * len(pairs))
+        axes.plot(
+            row["delta_score"],
+            row["delta_b"],
+            linestyle="none",
+            marker="o",
+            markersize=_POINT,
+            markeredgecolor="black",
+            markeredgewidth=0.4,
+            color=colour,
             gid="observations",
-            zorder=2,
+            zorder=height,
         )
-        for _, row in rows.iterrows():
-            axes.annotate(
-                numbers[str(row["unit"])],
-                (row["delta_score"], row["delta_b"]),
-                ha="center",
-                va="center_baseline",
-                fontsize=6.5,
-                color=ink,
-                zorder=3,
-            )
+        axes.annotate(
+            numbers[str(row["unit"])],
+            (row["delta_score"], row["delta_b"]),
+            ha="center",
+            va="center_baseline",
+            fontsize=6,
+            color=ink,
+            zorder=height,
+        ).set_in_layout(False)
 
 
 def _line(axes: Axes, pairs: pd.DataFrame) -> None:

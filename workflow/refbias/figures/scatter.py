@@ -25,6 +25,8 @@ from refbias.tables.labels import (
 )
 
 LINE_NAME = "OLS of dB on change of score"
+# inches that both legends take side by side
+_WIDE = 10.5
 
 
 def figure2(
@@ -124,7 +126,7 @@ def statement(row: "pd.Series[Any] | None") -> str:
 
 
 def weight_legend(figure: Figure, looks: dict[float, dict[str, Any]]) -> None:
-    """Put colours and markers of the weights, and the two lines, below a figure."""
+    """Put colours and markers of the weights below a figure, and the two lines beside them or, if narrow, above it."""
     points = [
         Line2D(
             [], [], linestyle="none", markersize=6, markeredgecolor="black", markeredgewidth=0.4, label=f"{w:g}", **look
@@ -139,4 +141,5 @@ def weight_legend(figure: Figure, looks: dict[float, dict[str, Any]]) -> None:
         Line2D([], [], color="black", linewidth=1.6, label=LINE_NAME),
         Line2D([], [], color=GREY, linewidth=1.2, linestyle=(0, (4, 2)), label="threshold of the ROC label"),
     ]
-    figure.legend(handles=lines, loc="outside lower right", ncols=2)
+    narrow = figure.get_figwidth() < _WIDE
+    figure.legend(handles=lines, loc="outside upper right" if narrow else "outside lower right", ncols=2)

@@ -65,7 +65,7 @@ def training_seeds(table: pd.DataFrame, model: str, groups: Mapping[str, GroupNa
             axes.axvline(0, color="#999999", linewidth=0.8, zorder=0)
             axes.set_yticks(list(places.values()), [_name(group, groups) for group in places])
             axes.grid(axis="y", color="#eeeeee", linewidth=0.6)
-            axes.set_xlabel("dB, RR (no unit; below 0 = towards the negative attributes)")
+            axes.set_xlabel("dB, RR (no unit)\nbelow 0 = towards the negative attributes")
             inside = panel[panel["group"] != CONTROL].groupby("group")["delta_b"]
             spread = float(inside.std(ddof=0).mean())
             axes.set_title(

@@ -44,8 +44,8 @@ def paper_tables(frames: Mapping[str, pd.DataFrame]) -> Iterator[PaperTable]:
 def absent(lacks: Mapping[str, str]) -> TextTable:
     """List the paper's tables and figures that a run lacks, with the reason."""
     rows = [
-        (name.replace("_", " ").capitalize(), PICTURES[name].title, f"not run ({reason})")
-        for name, reason in lacks.items()
-        if reason
+        (name.replace("_", " ").capitalize(), picture.title, f"not run ({lacks[name]})")
+        for name, picture in PICTURES.items()
+        if lacks[name]
     ]
     return TextTable(("Picture", "Shows", "This run"), (False, False, False), tuple(rows))

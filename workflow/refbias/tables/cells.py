@@ -32,7 +32,6 @@ _NAMES = frozenset(
         "scorer",
         "split",
         "statistic",
-        "step",
         "task",
         "text",
         "topic",

@@ -8,7 +8,7 @@ from refbias.config.models import GgufPackageSource, HubSource, LocalSource
 from refbias.config.pictures import PICTURES, TableStage
 from refbias.tables.cells import TextTable
 from refbias.tables.claims import CLAIMS, NOT_RUN, Evidence
-from refbias.tables.labels import benchmark_label, scorer_label
+from refbias.tables.labels import BENCHMARK_LABELS, benchmark_label, ordered, scorer_label
 from refbias.tables.printed import printed
 
 MADE = "made"
@@ -49,7 +49,8 @@ def sentence_sets(settings: TableStage) -> str:
 
 def data_sets(settings: TableStage) -> str:
     """Say which prompts and fine-tuning data were used."""
-    prompts = [f"{benchmark_label(name)}: {file or 'shipped own text'}" for name, file in settings.prompts.items()]
+    names = ordered(settings.prompts, BENCHMARK_LABELS)
+    prompts = [f"{benchmark_label(name)}: {settings.prompts[name] or 'shipped own text'}" for name in names]
     splits = [f"{name} split: {file or 'shipped own text'}" for name, file in settings.splits.items()]
     return "; ".join([*prompts, *splits])
 
@@ -71,19 +72,20 @@ def reproduction(settings: TableStage, evidence: Evidence) -> pd.DataFrame:
         ``not reproduced`` or ``not run``, of a table or figure ``made`` or ``not run``.
     """
     sentences, data = sentence_sets(settings), data_sets(settings)
-    scorers = ", ".join(f"{benchmark_label(key)}: {scorer_label(name)}" for key, name in settings.scorers.items())
-    names = {model: f"{model} ({model_name(source)})" for model, source in settings.sources.items()}
+    used = [(key, settings.scorers[key]) for key in ordered(settings.scorers, BENCHMARK_LABELS)]
+    scorers = ", ".join(f"{benchmark_label(key)}: {scorer_label(name)}" for key, name in used)
+    names = {model: f"{model} ({model_name(settings.sources[model])})" for model in settings.models}
     rows = []
     for claim in CLAIMS:
         found = claim.judge(evidence)
-        models = ", ".join(names.get(model, model) for model in found.models)
+        models = ", ".join(names[model] for model in settings.models if model in found.models)
         conditions = [models, sentences, data, scorers]
         place = ["claim", claim.name, claim.source, claim.paper, claim.criterion]
         rows.append([*place, found.verdict, found.shown, *conditions])
     every = ", ".join(names.values())
-    for name, reason in settings.lacks.items():
-        kind = name.partition("_")[0]
-        place = [kind, name, name.replace("_", " "), PICTURES[name].title, ""]
+    for name, picture in PICTURES.items():
+        kind, reason = name.partition("_")[0], settings.lacks[name]
+        place = [kind, name, name.replace("_", " "), picture.title, ""]
         rows.append([*place, NOT_RUN if reason else MADE, reason, "" if reason else every, sentences, data, scorers])
     return pd.DataFrame(rows, columns=REPRODUCTION_COLUMNS)
 

@@ -1,12 +1,11 @@
 """Table 7: the methods side by side, first model, full fine-tuning, WildGuardMix and DecodingTrust."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import pandas as pd
 
 from refbias.tables.cells import TextTable
-from refbias.tables.formats import count
+from refbias.tables.formats import count, p_value
 from refbias.tables.labels import METHOD_LABELS, UNDIRECTED, benchmark_label, method_label, ordered
 from refbias.tables.paper import beside, is_paper_threshold, paper_values
 from refbias.tables.printed import digits, printed
@@ -85,7 +84,5 @@ def table7_text(frame: pd.DataFrame) -> TextTable:
         "paper_significant": "Significant in the paper",
         "note": "Note",
     }
-    formats: dict[str, Any] = {
-        name: digits(3) for name in headers if name.endswith(("roc_auc", "pearson_r", "pearson_p"))
-    }
-    return printed(shown, headers, {**formats, "n": count, "n_positive": count})
+    formats = {name: digits(3) for name in headers if name.endswith(("roc_auc", "pearson_r"))}
+    return printed(shown, headers, {**formats, "pearson_p": p_value, "n": count, "n_positive": count})

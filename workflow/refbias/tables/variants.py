@@ -15,7 +15,7 @@ from refbias.errors import UserError
 from refbias.resources import data_path
 from refbias.tables.cells import TextTable
 from refbias.tables.formats import count
-from refbias.tables.labels import benchmark_label, method_label, ordered
+from refbias.tables.labels import BENCHMARK_LABELS, benchmark_label, method_label, ordered
 from refbias.tables.paper import METHOD, beside, is_paper_threshold, paper_values
 from refbias.tables.printed import digits, printed
 
@@ -182,7 +182,7 @@ def table5(ablations: pd.DataFrame, model: str, thresholds: Mapping[str, float],
     rows = []
     for part, kind in _parts_in(ablations).items():
         chosen = first_rows(ablations, kind, model, thresholds, [METHOD])
-        for benchmark in ordered(chosen["benchmark"], thresholds):
+        for benchmark in ordered(chosen["benchmark"], BENCHMARK_LABELS):
             cells = chosen[chosen["benchmark"] == benchmark]
             rows += [{"part": part, **row} for row in with_statistics(cells)]
     frame = pd.DataFrame(rows)
@@ -226,7 +226,7 @@ def table6(ablations: pd.DataFrame, model: str, thresholds: Mapping[str, float],
     """Tabulate the AUC of RR and SEAT under poolings; columns and parameters as in `table5`, without ``part``."""
     chosen = first_rows(ablations, "pooling", model, thresholds, POOLING_METHODS)
     rows: list[dict[str, Any]] = []
-    for benchmark in ordered(chosen["benchmark"], thresholds):
+    for benchmark in ordered(chosen["benchmark"], BENCHMARK_LABELS):
         for method in ordered(chosen["method"], POOLING_METHODS):
             rows += with_statistics(chosen[(chosen["benchmark"] == benchmark) & (chosen["method"] == method)])
     frame = pd.DataFrame(rows)

@@ -129,11 +129,7 @@ def prompt_content():
 def topic_map():
     """Topic map that the run makes: where neither the prompts nor a file of the user say the topics."""
     chosen = CONFIG.benchmarks.wildguardmix
-    if (
-        chosen is None
-        or chosen.topics_file
-        or wildguardmix.has_topics(chosen.prompts)
-    ):
+    if chosen is None or chosen.topics_file or wildguardmix.has_topics(chosen.prompts):
         return None
     return f"{RESULTS}/topics/topics.csv"
 

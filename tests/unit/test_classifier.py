@@ -100,7 +100,7 @@ def test_texts_of_several_labels_use_the_labels_own_probability(tmp_path: Path) 
 
     model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).eval()
     ids = AutoTokenizer.from_pretrained(folder)("kind", return_tensors="pt").input_ids
-    logit = float(model(input_ids=ids).logits[0, 1])
+    logit = model(input_ids=ids).logits[0, 1].item()
     assert found == pytest.approx(1 / (1 + np.exp(-logit)), abs=1e-6)
 
 

@@ -326,7 +326,7 @@ def test_a_review_sheet_is_filled_in_and_compared(tmp_path: Path, capsys: pytest
     assert f"Cohen's kappa {expected:.3f}, 2 of 3 equal" in capsys.readouterr().out
     # a reviewed sheet is a map too
     assert read_map(sheet)[2].label == "age"
-    other = write_prompts(tmp_path / "b.jsonl", PROMPTS[1:])
+    other = write_prompts(tmp_path / "b.jsonl", PROMPTS[1:3])
     with pytest.raises(UserError, match="prompt a/1 is not in the prompts' file"):
         stage.main(["review", "--prompts", str(other), *where[2:], "--output", str(sheet)])
 

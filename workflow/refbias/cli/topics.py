@@ -117,7 +117,10 @@ def _make(options: argparse.Namespace) -> None:
 
 def _review(options: argparse.Namespace) -> None:
     texts = {prompt_hash(text): text for _, text in selected_prompts(options.prompts)}
-    rows = list({row.sha256: row for row in read_map(options.topics)}.values())
+    first: dict[str, MappedPrompt] = {}
+    for row in read_map(options.topics):
+        first.setdefault(row.sha256, row)
+    rows = list(first.values())
     stray = [row for row in rows if row.sha256 not in texts]
     if stray:
         raise UserError(f"{options.topics}: prompt {stray[0].prompt_id} is not in the prompts' file: make it again")

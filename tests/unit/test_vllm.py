@@ -20,7 +20,7 @@ from refbias.config.generation import GenerationSettings
 from refbias.config.models import Compute
 from refbias.config.root import from_mapping, generate_slice
 from refbias.errors import UserError
-from refbias.generation import Task, completion, vllm
+from refbias.generation import Request, Task, completion, vllm
 from refbias.generation.seeds import item_seed
 from refbias.models import load_lm, load_tokenizer
 from refbias.models.load import Checkpoint
@@ -316,15 +316,19 @@ def test_an_interpreter_without_vllm_is_told_so(model: Path, tmp_path: Path) -> 
 
 # --- greedy continuations --------------------------------------------------------------------
 
-ASKED = [[BOS, 40, 50, 60, 70], [BOS, 41, 51]]
+ASKED = [Request("a", "", (BOS, 40, 50, 60, 70)), Request("b", "", (BOS, 41, 51))]
+
+
+def wrong(*ids: int) -> list[Request]:
+    return [Request("a", "", ids)]
 
 
 def echoed(model: Path) -> list[str]:
     tokenizer = load_tokenizer(model)
     found = []
-    for number, ids in enumerate(ASKED):
-        body = ids[1:]
-        turn = item_seed(0, "completion", str(number), 0) % len(body)
+    for request in ASKED:
+        body = request.ids[1:]
+        turn = item_seed(0, "completion", request.prompt_id, 0) % len(body)
         found.append(tokenizer.decode((body[turn:] + body[:turn])[:2]))
     return found
 
@@ -332,15 +336,15 @@ def echoed(model: Path) -> list[str]:
 @pytest.mark.usefixtures("fake_here")
 def test_continuations_by_the_engine_in_this_process(model: Path) -> None:
     assert vllm.complete(model, ASKED, 2, compute=CPU) == echoed(model)
-    with pytest.raises(UserError, match="prompt 0: begins with 0 BOS tokens"):
-        vllm.complete(model, [[40]], 2, compute=CPU)
+    with pytest.raises(UserError, match="prompt a: begins with 0 BOS tokens"):
+        vllm.complete(model, wrong(40), 2, compute=CPU)
 
 
 def test_continuations_by_an_engine_in_its_own_environment(model: Path, python: Path) -> None:
     chosen = GenerationSettings(backend="vllm", interpreter=str(python))
     assert completion.complete(model, ASKED, 2, generation=chosen, compute=CPU) == echoed(model)
-    with pytest.raises(UserError, match="llama: prompt 0: begins with 2 BOS tokens"):
-        completion.complete(model, [[BOS, BOS, 40]], 2, generation=chosen, compute=CPU)
+    with pytest.raises(UserError, match="llama: prompt a: begins with 2 BOS tokens"):
+        completion.complete(model, wrong(BOS, BOS, 40), 2, generation=chosen, compute=CPU)
     missing = GenerationSettings(backend="vllm", interpreter="nowhere/python")
     with pytest.raises(UserError, match="nowhere/python: no such interpreter: run `make env-vllm`"):
         completion.complete(model, ASKED, 2, generation=missing, compute=CPU)
@@ -349,8 +353,11 @@ def test_continuations_by_an_engine_in_its_own_environment(model: Path, python: 
 def test_continuations_by_transformers_are_its_own_greedy_ones(model: Path) -> None:
     loaded, tokenizer = load_lm(model, dtype=torch.float32), load_tokenizer(model)
     expected = []
-    for ids in ASKED:
-        whole = loaded.generate(torch.tensor([ids]), max_new_tokens=9, do_sample=False)[0, len(ids) :]
+    for request in ASKED:
+        prompt = torch.tensor([request.ids])
+        whole = loaded.generate(prompt, max_new_tokens=9, do_sample=False)[0, len(request.ids) :]
         expected.append(tokenizer.decode(whole, skip_special_tokens=True))
     assert completion.complete(model, ASKED, 9, compute=CPU) == expected
     assert completion.complete(model, [], 9, compute=CPU) == []
+    with pytest.raises(ValueError, match="two have the same id"):
+        completion.complete(model, [*ASKED, *ASKED], 9, compute=CPU)

@@ -267,6 +267,8 @@ def test_a_lock_pins_what_was_asked_for(lock: str) -> None:
 def test_generated_files_are_in_step() -> None:
     for path, text in sync.generated().items():
         assert path.read_text(encoding="utf-8") == text, f"{path.name} is out of date: run `make format`"
+    table = (sync.ROOT / "config" / "README.md").read_text(encoding="utf-8")
+    assert all(f"| `{key}` |" in table for key in ("seed", "compute.dtype", "generation.vllm.max_model_len"))
 
 
 @pytest.mark.parametrize("lock", sync.LOCKS)

@@ -14,12 +14,13 @@ import torch
 
 from refbias.artifacts import read_json, read_jsonl, sha256_file
 from refbias.benchmarks.base import Sampling
+from refbias.cli import generate as stage
 from refbias.cli.main import main
 from refbias.config.generation import GenerationSettings
 from refbias.config.models import Compute
 from refbias.config.root import from_mapping, generate_slice
 from refbias.errors import UserError
-from refbias.generation import Task, completion, vllm
+from refbias.generation import Request, Task, completion, vllm
 from refbias.generation.seeds import item_seed
 from refbias.models import load_lm, load_tokenizer
 from refbias.models.load import Checkpoint
@@ -140,6 +141,21 @@ def generate(
     return subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
 
 
+@pytest.fixture
+def fake_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """The stand-in in this process."""
+    monkeypatch.syspath_prepend(str(FAKE))
+    monkeypatch.setenv("FAKE_VLLM_LOG", str(tmp_path / "log.jsonl"))
+    yield
+    for name in [name for name in sys.modules if name.split(".")[0] == "vllm"]:
+        del sys.modules[name]
+
+
+def generate_here(model: Path, tmp_path: Path, *more: str) -> None:
+    command = ["--settings", settings(), "--reference", str(model), "--name", "h030", *more]
+    stage.main([*command, "--output", str(tmp_path / "out"), "--work", str(tmp_path / "work")])
+
+
 def events(tmp_path: Path, kind: str) -> list[dict[str, Any]]:
     return [event for event in read_jsonl(tmp_path / "log.jsonl") if event["event"] == kind]
 
@@ -228,14 +244,12 @@ def write_adapter(folder: Path) -> Path:
     return folder
 
 
-def test_an_adapter_is_served_as_merged_weights_that_are_gone_afterwards(
-    model: Path, python: Path, tmp_path: Path
-) -> None:
+@pytest.mark.usefixtures("fake_here")
+def test_an_adapter_is_served_as_merged_weights_that_are_gone_afterwards(model: Path, tmp_path: Path) -> None:
     adapter = write_adapter(tmp_path / "adapter")
     left = tmp_path / "work" / ".merged-killed"
     left.mkdir(parents=True)
-    done = generate(model, python, tmp_path, "--checkpoint", str(adapter))
-    assert done.returncode == 0, done.stderr
+    generate_here(model, tmp_path, "--checkpoint", str(adapter))
     (start,) = events(tmp_path, "start")
     assert Path(start["model"]).parent == tmp_path / "work"
     assert start["tokenizer"]
@@ -268,54 +282,53 @@ def test_a_missing_interpreter_is_named_with_the_mend(tmp_path: Path, capsys: py
     assert log.read_text() == expected
 
 
-@pytest.mark.parametrize(
-    ("environment", "message"),
-    [
-        ({"FAKE_VLLM_DEVICE": "cuda"}, "key 'compute.device': cpu, but this vLLM is built for cuda"),
-        ({"FAKE_VLLM_NAN": "13"}, "h030: prompt {}, sample 1: logits are not finite"),
-    ],
-)
-def test_mistakes_are_one_line(
-    whole: Path, model: Path, python: Path, tmp_path: Path, environment: dict[str, str], message: str
+@pytest.mark.usefixtures("fake_here")
+def test_an_engine_for_another_device_is_told_so(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_VLLM_DEVICE", "cuda")
+    with pytest.raises(UserError, match=r"key 'compute.device': cpu, but this vLLM is built for cuda"):
+        generate_here(model, tmp_path)
+
+
+@pytest.mark.usefixtures("fake_here")
+def test_logits_that_are_no_numbers_are_named(
+    whole: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = generate(model, python, tmp_path, **environment)
-    prompt = read_jsonl(whole / "out" / "wildguardmix.jsonl")[13]["prompt_id"]
-    assert done.returncode == 2
-    assert message.format(prompt) in done.stderr
-    assert "Traceback" not in done.stderr
+    monkeypatch.setenv("FAKE_VLLM_NAN", "13")
+    row = read_jsonl(whole / "out" / "wildguardmix.jsonl")[13]
+    with pytest.raises(UserError, match="logits are not finite: check the weights") as caught:
+        generate_here(model, tmp_path)
+    assert str(caught.value).startswith(f"h030: prompt {row['prompt_id']}, sample {row['sample']}: ")
 
 
-def test_an_end_that_nothing_explains_stops_the_job(model: Path, python: Path, tmp_path: Path) -> None:
-    done = generate(model, python, tmp_path, FAKE_VLLM_SHORT="1")
-    assert done.returncode == 1
-    assert "the engine ended a response (None) where nothing ends it" in done.stderr
+@pytest.mark.usefixtures("fake_here")
+def test_an_end_that_nothing_explains_stops_the_job(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_VLLM_SHORT", "1")
+    with pytest.raises(RuntimeError, match=r"the engine ended a response \(None\) where nothing ends it"):
+        generate_here(model, tmp_path)
 
 
 def test_an_interpreter_without_vllm_is_told_so(model: Path, tmp_path: Path) -> None:
-    done = generate(model, Path(sys.executable), tmp_path)
-    assert done.returncode == 2
-    assert "vLLM is not installed beside this interpreter: run `make env-vllm`" in done.stderr
+    with pytest.raises(UserError, match="vLLM is not installed beside this interpreter: run `make env-vllm`"):
+        generate_here(model, tmp_path)
 
 
 # --- greedy continuations --------------------------------------------------------------------
 
-ASKED = [[BOS, 40, 50, 60, 70], [BOS, 41, 51]]
+ASKED = [Request("a", "", (BOS, 40, 50, 60, 70)), Request("b", "", (BOS, 41, 51))]
 
 
-@pytest.fixture
-def fake_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.syspath_prepend(str(FAKE))
-    yield
-    for name in [name for name in sys.modules if name.split(".")[0] == "vllm"]:
-        del sys.modules[name]
+def wrong(*ids: int) -> list[Request]:
+    return [Request("a", "", ids)]
 
 
 def echoed(model: Path) -> list[str]:
     tokenizer = load_tokenizer(model)
     found = []
-    for number, ids in enumerate(ASKED):
-        body = ids[1:]
-        turn = item_seed(0, "completion", str(number), 0) % len(body)
+    for request in ASKED:
+        body = request.ids[1:]
+        turn = item_seed(0, "completion", request.prompt_id, 0) % len(body)
         found.append(tokenizer.decode((body[turn:] + body[:turn])[:2]))
     return found
 
@@ -323,15 +336,15 @@ def echoed(model: Path) -> list[str]:
 @pytest.mark.usefixtures("fake_here")
 def test_continuations_by_the_engine_in_this_process(model: Path) -> None:
     assert vllm.complete(model, ASKED, 2, compute=CPU) == echoed(model)
-    with pytest.raises(UserError, match="prompt 0: begins with 0 BOS tokens"):
-        vllm.complete(model, [[40]], 2, compute=CPU)
+    with pytest.raises(UserError, match="prompt a: begins with 0 BOS tokens"):
+        vllm.complete(model, wrong(40), 2, compute=CPU)
 
 
 def test_continuations_by_an_engine_in_its_own_environment(model: Path, python: Path) -> None:
     chosen = GenerationSettings(backend="vllm", interpreter=str(python))
     assert completion.complete(model, ASKED, 2, generation=chosen, compute=CPU) == echoed(model)
-    with pytest.raises(UserError, match="llama: prompt 0: begins with 2 BOS tokens"):
-        completion.complete(model, [[BOS, BOS, 40]], 2, generation=chosen, compute=CPU)
+    with pytest.raises(UserError, match="llama: prompt a: begins with 2 BOS tokens"):
+        completion.complete(model, wrong(BOS, BOS, 40), 2, generation=chosen, compute=CPU)
     missing = GenerationSettings(backend="vllm", interpreter="nowhere/python")
     with pytest.raises(UserError, match="nowhere/python: no such interpreter: run `make env-vllm`"):
         completion.complete(model, ASKED, 2, generation=missing, compute=CPU)
@@ -340,8 +353,11 @@ def test_continuations_by_an_engine_in_its_own_environment(model: Path, python: 
 def test_continuations_by_transformers_are_its_own_greedy_ones(model: Path) -> None:
     loaded, tokenizer = load_lm(model, dtype=torch.float32), load_tokenizer(model)
     expected = []
-    for ids in ASKED:
-        whole = loaded.generate(torch.tensor([ids]), max_new_tokens=9, do_sample=False)[0, len(ids) :]
+    for request in ASKED:
+        prompt = torch.tensor([request.ids])
+        whole = loaded.generate(prompt, max_new_tokens=9, do_sample=False)[0, len(request.ids) :]
         expected.append(tokenizer.decode(whole, skip_special_tokens=True))
     assert completion.complete(model, ASKED, 9, compute=CPU) == expected
     assert completion.complete(model, [], 9, compute=CPU) == []
+    with pytest.raises(ValueError, match="two have the same id"):
+        completion.complete(model, [*ASKED, *ASKED], 9, compute=CPU)

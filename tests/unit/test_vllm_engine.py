@@ -9,7 +9,7 @@ import torch
 
 from refbias.config.generation import INTERPRETERS, GenerationSettings
 from refbias.config.models import Compute
-from refbias.generation import completion
+from refbias.generation import Request, completion
 from refbias.models import load_tokenizer
 from tests.tiny import EOS, PAD, VOCABULARY, build_tokenizer
 
@@ -65,7 +65,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_greedy_responses_are_those_of_transformers(python: Path, model: Path) -> None:
     tokenizer: Any = load_tokenizer(model)
-    asked = [tokenizer(text)["input_ids"] for text in PROMPTS]
+    asked = [Request(text, "", tuple(tokenizer(text)["input_ids"])) for text in PROMPTS]
     chosen = GenerationSettings.model_validate(
         {"backend": "vllm", "interpreter": str(python), "vllm": {"enforce_eager": True, "kv_cache_gb": 0.2}}
     )

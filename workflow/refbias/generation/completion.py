@@ -27,7 +27,7 @@ _MODULES = {"hf": "transformers", "vllm": "vllm"}
 
 def complete(
     model_dir: Path | str,
-    requests: Sequence[Sequence[int]],
+    requests: Sequence[Request],
     max_new_tokens: int,
     *,
     generation: GenerationSettings | None = None,
@@ -41,7 +41,7 @@ def complete(
     model_dir
         Folder of the model with its tokenizer.
     requests
-        Prompts as token ids, each with the one BOS that the model wants.
+        Prompts as token ids, each with the one BOS that the model wants, under ids of their own.
     max_new_tokens
         New tokens at most; the model's EOS ends a continuation sooner.
     generation, compute
@@ -59,8 +59,12 @@ def complete(
     UserError
         If the model cannot be loaded, a request cannot be read by it, or the backend's interpreter is
         not there.
+    ValueError
+        If two requests have the same id.
     """
     settings, device = generation or GenerationSettings(), compute or Compute()
+    if len({request.prompt_id for request in requests}) < len(requests):
+        raise ValueError("requests: two have the same id")
     if not requests:
         return []
     name = name or Path(model_dir).name
@@ -71,13 +75,12 @@ def complete(
 
 def _here(
     folder: Path,
-    requests: Sequence[Sequence[int]],
+    requests: Sequence[Request],
     new_tokens: int,
     settings: GenerationSettings,
     compute: Compute,
     name: str,
 ) -> list[str]:
-    asked = [Request(str(number), "", tuple(ids)) for number, ids in enumerate(requests)]
     sampling = Sampling(samples=1, temperature=0.0, top_p=1.0, max_new_tokens=new_tokens)
     with tempfile.TemporaryDirectory(prefix="refbias-") as work:
         task = Task(
@@ -86,17 +89,17 @@ def _here(
             name=name,
             settings=settings,
             compute=compute,
-            longest=max(map(len, requests)) + new_tokens,
+            longest=max(len(request.ids) for request in requests) + new_tokens,
             work=Path(work),
         )
         with BACKENDS[settings.backend](task) as session:
-            outputs = session.generate(asked, sampling, 0, benchmark="completion")
+            outputs = session.generate(requests, sampling, 0, benchmark="completion")
     return [output.text for output in outputs]
 
 
 def _elsewhere(
     folder: Path,
-    requests: Sequence[Sequence[int]],
+    requests: Sequence[Request],
     new_tokens: int,
     settings: GenerationSettings,
     compute: Compute,
@@ -109,7 +112,7 @@ def _elsewhere(
             question,
             {
                 "model_dir": str(folder.absolute()),
-                "requests": [list(ids) for ids in requests],
+                "requests": [[request.prompt_id, list(request.ids)] for request in requests],
                 "max_new_tokens": new_tokens,
                 "generation": settings.model_dump(mode="json"),
                 "compute": compute.model_dump(mode="json"),
@@ -118,7 +121,7 @@ def _elsewhere(
         )
         command = [str(python), "-m", "refbias.generation.completion", str(question), str(answer)]
         environment = {**os.environ, **variables(python, SOURCE)}
-        done = subprocess.run(command, env=environment, stdout=sys.stderr, check=False)
+        done = subprocess.run(command, env=environment, stdout=2, check=False)
         if done.returncode:
             raise RuntimeError(f"{name}: {' '.join(command[:3])} ended with code {done.returncode}: see above")
         found: dict[str, Any] = read_json(answer)
@@ -132,10 +135,9 @@ def main(question: str, answer: str) -> None:
     asked = read_json(question)
     settings = GenerationSettings.model_validate(asked["generation"])
     compute = Compute.model_validate(asked["compute"])
+    requests = [Request(prompt_id, "", tuple(ids)) for prompt_id, ids in asked["requests"]]
     try:
-        texts = _here(
-            Path(asked["model_dir"]), asked["requests"], asked["max_new_tokens"], settings, compute, asked["name"]
-        )
+        texts = _here(Path(asked["model_dir"]), requests, asked["max_new_tokens"], settings, compute, asked["name"])
     except UserError as error:
         write_json(answer, {"error": str(error)})
         return

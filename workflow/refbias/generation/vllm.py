@@ -276,7 +276,7 @@ def _import_engine() -> tuple[Any, Any, str]:
 
 def complete(
     model_dir: Path | str,
-    requests: Sequence[Sequence[int]],
+    requests: Sequence[Request],
     max_new_tokens: int,
     *,
     generation: GenerationSettings | None = None,

@@ -19,3 +19,8 @@ def prepare(source: Path) -> None:
     for name, first in (("PATH", Path(sys.executable).parent), ("PYTHONPATH", source)):
         rest = [part for part in os.environ.get(name, "").split(os.pathsep) if part and part != str(first)]
         os.environ[name] = os.pathsep.join([str(first), *rest])
+
+
+def go_offline() -> None:
+    """Let this process and the jobs that it starts take downloads from the caches alone."""
+    os.environ["HF_HUB_OFFLINE"] = "1"

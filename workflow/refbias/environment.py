@@ -67,3 +67,8 @@ def become(python: str, arguments: Sequence[str]) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(path, [str(path), "-m", "refbias", *arguments])  # noqa: S606
+
+
+def go_offline() -> None:
+    """Let this process and the jobs that it starts take downloads from the caches alone."""
+    os.environ["HF_HUB_OFFLINE"] = "1"

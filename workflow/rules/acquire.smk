@@ -5,6 +5,7 @@
 localrules:
     preflight,
     acquire,
+    acquire_guard,
     fetch,
     prepare,
 
@@ -52,6 +53,8 @@ rule acquire:
 
 
 rule acquire_guard:
+    input:
+        lambda w: hub_is_open(settings.guard_source(CONFIG, w.guard)),
     output:
         f"{RESULTS}/guards/{{guard}}/manifest.json",
     log:

@@ -1,6 +1,5 @@
 # Configuration and names that the rules share.
 
-import os
 import re
 import sys
 from pathlib import Path
@@ -21,7 +20,7 @@ except UserError as error:
     raise WorkflowError(str(error))
 
 if CONFIG.offline:
-    os.environ["HF_HUB_OFFLINE"] = "1"
+    environment.go_offline()
 
 RUN = CONFIG.run
 RESULTS = f"results/{RUN}"

@@ -1,7 +1,6 @@
 """Check models, data, licences, disk and GPU before a run; exit 2 if anything is missing."""
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from rich.table import Table
 from refbias.artifacts import write_json
 from refbias.config.base import parse_json
 from refbias.config.root import Config, from_yaml
+from refbias.environment import go_offline
 from refbias.errors import UserError
 from refbias.preflight import MISSING, OK, Row, check
 
@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> None:
     args = parser.parse_args(argv)
     config = from_yaml(args.config) if args.config else parse_json(Config, args.settings, "--settings")
     if config.offline:
-        os.environ["HF_HUB_OFFLINE"] = "1"
+        go_offline()
     rows = check(config, gpu=not args.without_gpu)
     _show(rows, Console(width=None if sys.stdout.isatty() else WIDE))
     missing = [row for row in rows if row.status == MISSING]

@@ -32,6 +32,7 @@ from refbias.config.report import BenchmarkFacts, ReportStage
 from refbias.config.represent import RepresentSettings, RepresentStage
 from refbias.config.scorers import (
     DEFAULT_SCORERS,
+    GuardSource,
     ScorerName,
     ScorerSettings,
     ScoreStage,
@@ -383,9 +384,14 @@ def used_scorers(config: Config) -> dict[str, ScorerSettings]:
     return {name: settings for name, settings in config.scorers.items() if name in names}
 
 
+def guard_source(config: Config, guard: str) -> GuardSource | None:
+    """Return where a scorer's model comes from, or the topic mapper's (`TOPIC_MODEL`)."""
+    return config.topics.model if guard == TOPIC_MODEL else config.scorers[guard].model
+
+
 def acquire_guard_slice(config: Config, guard: str) -> str:
     """Return the JSON slice of stage `acquire` for a scorer's model, or the topic mapper's (`TOPIC_MODEL`)."""
-    source = config.topics.model if guard == TOPIC_MODEL else config.scorers[guard].model
+    source = guard_source(config, guard)
     return _json(AcquireStage.model_validate({"source": source, "dtype": config.compute.dtype}))
 
 
@@ -428,8 +434,8 @@ def tables_slice(config: Config, ablations: Collection[str] = ()) -> str:
             lacks=config.lacks(ablations),
             sources={slug: model.source for slug, model in config.models.items()},
             stimuli=config.stimuli,
-            splits={name: getattr(config.splits, name).file for name in ("unharmful", "harmful")},
-            prompts={name: settings.prompts for name, settings in enabled.items()},
+            splits={name: config.split_file(name) for name in ("unharmful", "harmful")},
+            prompts=config.prompt_files(),
         )
     )
 

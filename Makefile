@@ -10,7 +10,7 @@ SNAKEMAKE := $(BIN)/snakemake --cores $(CORES) --resources gpu=1
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help env quickstart smoke test check format docs bench clean clean-all
+.PHONY: help env quickstart smoke test check format docs bench container clean clean-all
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -59,6 +59,9 @@ format: env ## format the code and regenerate what is generated
 bench: env ## measure speed, as ratios in one run
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement envs/core.lock --requirement envs/bench.in
 	$(BIN)/python -m bench --output results/bench
+
+container: ## build envs/refbias.sif with Apptainer, from the lock
+	apptainer build --force envs/refbias.sif envs/refbias.def
 
 clean: ## remove the quickstart's and the smoke run's results
 	rm -rf results/quickstart figures/quickstart results/smoke results/smoke-models figures/smoke

@@ -34,6 +34,11 @@ ENVIRONMENT = "../../envs/core.yaml"
 TORCH_THREADS = 64
 
 
+if CONFIG.container:
+
+    container: CONFIG.container
+
+
 wildcard_constraints:
     model="|".join(map(re.escape, MODELS)),
     regime="full|lora",

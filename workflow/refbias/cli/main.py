@@ -9,6 +9,7 @@ import sys
 import traceback
 from pathlib import Path
 
+from refbias import gpu
 from refbias.errors import UserError
 
 STAGES = {
@@ -91,6 +92,8 @@ def main(argv: list[str] | None = None) -> int:
             # Snakemake's `--resources gpu=0` is the switch to the CPU
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
         _start_log(log_path, argv)
+        if gpus and gpus != "0":
+            _claim(gpus)
         importlib.import_module(f"refbias.cli.{argv[0]}").main(argv[1:])
     except UserError as error:
         return _fail(f"refbias: error: {error}", log_path, EXIT_USER_ERROR)
@@ -107,6 +110,13 @@ def main(argv: list[str] | None = None) -> int:
         _keep_traceback(log_path)
         raise
     return 0
+
+
+def _claim(gpus: str) -> None:
+    if not gpus.isdecimal():
+        raise UserError(f"--gpu {gpus!r}: expected a whole number of GPUs")
+    if taken := gpu.claim(int(gpus)):
+        logging.getLogger("refbias").info("GPU %s taken for this job", ", ".join(map(str, taken)))
 
 
 def _fail(line: str, log_path: str | None, code: int) -> int:

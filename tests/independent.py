@@ -24,11 +24,27 @@ def recompute_table1(
         chosen = observations
         for name, value in zip(names, key, strict=True):
             chosen = chosen[chosen[name] == value]
-        chosen = chosen[chosen["delta_score"].notna()]
+        chosen = chosen[chosen["delta_score"].notna() & chosen["delta_b"].notna()]
         threshold = thresholds[key.benchmark]
         row = dict(zip(names, key, strict=True)) | {"threshold": threshold, "n": len(chosen)}
-        rows.append(row | (_numbers(chosen, threshold, n_resamples, seed) if len(chosen) else {"n_positive": 0}))
+        numbers = _numbers(chosen, threshold, n_resamples, seed) if len(chosen) else {"n_positive": 0}
+        rows.append(row | (_unsigned(numbers) if key.method == "cka_drift" and len(chosen) else numbers))
     return pd.DataFrame(rows)
+
+
+def _unsigned(numbers: dict[str, float]) -> dict[str, float]:
+    """Take r without sign and AUC from the better side, and their intervals as the values that then lie in them."""
+    found = dict(numbers)
+    for name in ("pearson_r", "spearman_r"):
+        found[name] = abs(numbers[name])
+    found["roc_auc"] = max(numbers["roc_auc"], 1 - numbers["roc_auc"])
+    low, high = numbers["pearson_ci_low"], numbers["pearson_ci_high"]
+    found["pearson_ci_low"] = 0.0 if low <= 0 <= high else min(abs(low), abs(high))
+    found["pearson_ci_high"] = max(abs(low), abs(high))
+    low, high = numbers["roc_auc_ci_low"], numbers["roc_auc_ci_high"]
+    found["roc_auc_ci_low"] = 0.5 if low <= 0.5 <= high else min(max(low, 1 - low), max(high, 1 - high))
+    found["roc_auc_ci_high"] = max(low, 1 - low, high, 1 - high)
+    return found
 
 
 def _numbers(chosen: pd.DataFrame, threshold: float, n_resamples: int, seed: int) -> dict[str, float]:

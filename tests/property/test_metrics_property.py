@@ -8,9 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import ortho_group
 
-from refbias.metrics import METHODS, Embeddings, bias, relative_representation, rr_association, seat_association
+from refbias.metrics import (
+    DIRECTIONS,
+    METHODS,
+    Embeddings,
+    bias,
+    relative_representation,
+    rr_association,
+    seat_association,
+)
 
 SEEDS = st.integers(0, 2**32 - 1)
+SIGNED = {name: method for name, method in METHODS.items() if DIRECTIONS[name] == "signed"}
 PROFILE = settings(max_examples=40, deadline=None)
 
 
@@ -48,6 +57,10 @@ def test_identical_weights_give_exactly_zero(found):
     copy = changed(model, lambda matrix: np.array(matrix, copy=True))
     for name, shift in METHODS.items():
         for group, result in shift(model, copy).items():
+            if name == "cka_drift":
+                # one sentence has no similarity to another one that could change
+                assert math.isnan(result.delta_b) if len(model.targets[group]) == 1 else result.delta_b == 0.0
+                continue
             assert result.delta_b == 0.0, (name, group)
             assert not result.s_plus.any(), (name, group)
             assert not result.s_minus.any(), (name, group)
@@ -73,9 +86,13 @@ def test_scaling_embeddings_changes_nothing(found, factors):
     def scale(matrix):
         return np.asarray(matrix, dtype=np.float64) * np.asarray(factors)[: len(matrix), None]
 
-    for shift in METHODS.values():
-        for result in shift(model, changed(model, scale)).values():
+    # the map of Procrustes and the kernels of CKA weigh a sentence by its length: these know a common factor only
+    for name in ("rr", "seat"):
+        for result in METHODS[name](model, changed(model, scale)).values():
             assert abs(result.delta_b) < 1e-10
+    scaled = changed(model, lambda matrix: np.asarray(matrix, dtype=np.float64) * factors[0])
+    for result in METHODS["cka_drift"](model, scaled).values():
+        assert not abs(result.delta_b) > 1e-10
 
 
 @PROFILE
@@ -89,30 +106,34 @@ def test_order_of_anchors_and_attributes_changes_nothing(found, seed):
         )
         for m in found
     ]
-    for shift in METHODS.values():
-        before, after = shift(*found), shift(*permuted)
+    # the map of Procrustes turns rounding into a turn where its few anchors hardly reach: see its own tests
+    for name in ("rr", "seat", "cka_drift"):
+        before, after = METHODS[name](*found), METHODS[name](*permuted)
         for group in before:
-            assert after[group].delta_b == pytest.approx(before[group].delta_b, abs=1e-11)
+            assert after[group].delta_b == pytest.approx(before[group].delta_b, abs=1e-11, nan_ok=True)
 
 
 @PROFILE
 @given(models(count=2))
 def test_swapping_attribute_sets_flips_the_sign(found):
     swapped = [Embeddings(m.targets, m.negative, m.positive, m.anchors) for m in found]
-    for shift in METHODS.values():
+    for shift in SIGNED.values():
         before, after = shift(*found), shift(*swapped)
         for group in before:
             assert after[group].delta_b == pytest.approx(-before[group].delta_b, abs=1e-12)
-            np.testing.assert_array_equal(after[group].s_plus, before[group].s_minus)
+            np.testing.assert_allclose(after[group].s_plus, before[group].s_minus, rtol=0, atol=1e-12)
 
 
 @PROFILE
 @given(models(count=2))
 def test_exchanging_the_models_flips_the_sign(found):
-    for shift in METHODS.values():
-        forth, back = shift(*found), shift(*reversed(found))
+    for name in ("rr", "seat"):
+        forth, back = METHODS[name](*found), METHODS[name](*reversed(found))
         for group in forth:
             assert back[group].delta_b == -forth[group].delta_b
+    forth, back = METHODS["cka_drift"](*found), METHODS["cka_drift"](*reversed(found))
+    for group in forth:
+        assert back[group].delta_b == pytest.approx(forth[group].delta_b, abs=1e-15, nan_ok=True)
 
 
 def _loop_cosine(a: list[float], b: list[float]) -> float:

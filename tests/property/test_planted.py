@@ -9,8 +9,10 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import ortho_group
 
-from refbias.analysis import observations, table1, unit_groups, unit_scores
+from refbias.analysis import auc_curve, observations, roc_curves, table1, unit_groups, unit_scores
+from refbias.metrics import METHODS, Embeddings, shift_rows
 from tests.independent import recompute_table1
 
 CHECKPOINTS = {"h000": 0, "h010": 0.1, "h030": 0.3, "h050": 0.5, "h070": 0.7, "h090": 0.9, "h100": 1.0}
@@ -172,3 +174,124 @@ def test_opposite_sign_mirrors_every_number():
     assert forth["roc_auc"] == pytest.approx(1 - back["roc_auc"])
     assert forth["roc_auc_ci_low"] == pytest.approx(1 - back["roc_auc_ci_high"])
     assert forth["mae"] == pytest.approx(back["mae"])
+
+
+@pytest.mark.parametrize("planted", [-0.68, 0.68])
+def test_a_method_without_direction_shows_the_size_of_a_planted_relation(planted: float):
+    """CKA drift that rises or falls with the change of score: |r| and the better AUC are those of a signed method."""
+    generator = np.random.default_rng(11)
+    n_units, n_checkpoints = 24, 7
+    drift = np.abs(0.1 + 0.02 * generator.normal(size=n_units * n_checkpoints))
+    standard = _standard(drift)
+    noise = _standard(generator.normal(size=drift.size))
+    noise = _standard(noise - standard * (noise @ standard) / drift.size)
+    change = 0.05 + 0.1 * (planted * standard + math.sqrt(1 - planted**2) * noise)
+    frame = pd.DataFrame(
+        {
+            "benchmark": "decodingtrust",
+            "model": "m",
+            "regime": "full",
+            "checkpoint": np.repeat(list(CHECKPOINTS), n_units),
+            "harmful_weight": np.repeat(list(CHECKPOINTS.values()), n_units),
+            "unit": [f"u{i:02d}" for i in range(n_units)] * n_checkpoints,
+            "method": "cka_drift",
+            "n_outputs": 100,
+            "scorer": "planted",
+            "delta_score": change,
+            "delta_b": drift,
+        }
+    )
+    signed = table1(frame.assign(method="procrustes_seat"), THRESHOLDS, n_resamples=300, seed=0).iloc[0]
+    assert signed["pearson_r"] == pytest.approx(planted, abs=1e-9)
+    table = table1(frame, THRESHOLDS, n_resamples=300, seed=0)
+    row = table.iloc[0]
+    assert row["pearson_r"] == pytest.approx(0.68, abs=1e-9)
+    assert row["pearson_p"] == signed["pearson_p"]
+    assert 0 < row["pearson_ci_low"] < 0.68 < row["pearson_ci_high"]
+    area = _pair_count(drift, change > 0.1)
+    assert row["roc_auc"] == pytest.approx(max(area, 1 - area), abs=1e-12)
+    assert row["roc_auc_ci_low"] > 0.5
+    assert row["mae"] == signed["mae"]
+    assert row["note"] == "undirected: |r|, max(AUC, 1 - AUC)"
+    expected = recompute_table1(frame, THRESHOLDS, n_resamples=300, seed=0)
+    pd.testing.assert_frame_equal(table[expected.columns], expected, check_dtype=False, rtol=1e-9, atol=1e-12)
+    curve = auc_curve(frame, [0.0, 0.1, 0.2])["roc_auc"].to_numpy()
+    assert curve[1] == pytest.approx(row["roc_auc"], abs=1e-12)
+    assert (curve >= 0.5).all()
+    points = roc_curves(frame, THRESHOLDS)
+    assert np.trapezoid(points["true_positive_rate"], points["false_positive_rate"]) == pytest.approx(row["roc_auc"])
+
+
+def test_an_interval_that_includes_no_relation_starts_there():
+    generator = np.random.default_rng(3)
+    rows = [
+        {
+            "benchmark": "toxigen",
+            "model": "m",
+            "regime": "lora",
+            "checkpoint": checkpoint,
+            "harmful_weight": weight,
+            "unit": f"u{unit}",
+            "method": "cka_drift",
+            "n_outputs": 100,
+            "scorer": "planted",
+            "delta_score": generator.normal() / 20,
+            "delta_b": abs(generator.normal()),
+        }
+        for checkpoint, weight in CHECKPOINTS.items()
+        for unit in range(9)
+    ]
+    row = table1(pd.DataFrame(rows), THRESHOLDS, n_resamples=300, seed=0).iloc[0]
+    assert (row["pearson_ci_low"], row["roc_auc_ci_low"]) == (0.0, 0.5)
+    assert row["pearson_r"] < row["pearson_ci_high"]
+
+
+def test_planted_geometry_comes_out_of_all_four_methods_as_planted():
+    """From embeddings to table 1: targets pushed towards the negative attributes where behaviour got worse.
+
+    Every method sees the push; a turn of the audited model on top of it leaves RR, SEAT, Procrustes-SEAT and CKA as
+    they were. A model that was turned alone has no shift in any of them.
+    """
+    generator = np.random.default_rng(8)
+    width, groups = 24, [f"group{i:02d}" for i in range(24)]
+
+    def rows(count: int) -> np.ndarray:
+        return generator.normal(size=(count, width)) + 0.5
+
+    reference = Embeddings({group: rows(10) for group in groups}, rows(20), rows(20), rows(80))
+    push = np.mean(reference.negative, axis=0) - np.mean(reference.positive, axis=0)
+    push /= np.linalg.norm(push)
+    turn = ortho_group.rvs(width, random_state=1)
+    strength = generator.uniform(0.2, 1.0, size=24)
+    spread = {group: generator.normal(size=(10, 1)) for group in groups}
+    shifts, changes = [], {}
+    for checkpoint, weight in CHECKPOINTS.items():
+        audited = Embeddings(
+            {
+                # each sentence is pushed by its own amount: a common step would leave the group's inner geometry alone
+                group: (np.asarray(matrix) + weight * size * (2 + spread[group]) * push) @ turn
+                for (group, matrix), size in zip(reference.targets.items(), strength, strict=True)
+            },
+            np.asarray(reference.positive) @ turn,
+            np.asarray(reference.negative) @ turn,
+            np.asarray(reference.anchors) @ turn,
+        )
+        for row in shift_rows(reference, audited, METHODS, n_resamples=20, seed=0):
+            shifts.append({"model": "m", "regime": "full", "checkpoint": checkpoint, **row})
+        changes |= {(checkpoint, group): weight * size for group, size in zip(groups, strength, strict=True)}
+    frame = pd.DataFrame(shifts)
+    turned_only = frame[frame["checkpoint"] == "h000"]["delta_b"]
+    assert turned_only.abs().max() < 1e-9
+    outputs = [
+        _outputs("decodingtrust", "full", checkpoint, group, 0.1 + 0.6 * change)
+        for (checkpoint, group), change in changes.items()
+    ]
+    outputs += [_outputs("decodingtrust", "reference", "reference", group, 0.1) for group in groups]
+    units = unit_scores(pd.concat(outputs, ignore_index=True), n_resamples=20, seed=0)
+    table = table1(observations(units, frame, PAIRING), THRESHOLDS, n_resamples=100, seed=0).set_index("method")
+    assert set(table.index) == set(METHODS)
+    for method in ("rr", "seat", "procrustes_seat"):
+        assert table.loc[method, "pearson_r"] < -0.8, method
+    # a drift grows with the square of a small push
+    assert table.loc["cka_drift", "pearson_r"] > 0.5
+    assert (table["roc_auc"] > 0.85).all()

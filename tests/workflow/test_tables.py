@@ -48,7 +48,7 @@ def check_table1(checkout: Path, config_file: Path) -> pd.DataFrame:
 
 def test_every_number_follows_from_the_observations(finished: Checkout) -> None:
     table = check_table1(finished.path, finished.path / "config" / "tiny.yaml")
-    assert len(table) == 3 * 2 * 2
+    assert len(table) == 3 * 2 * 4
     assert set(table["n"]) == {3 * 9, 3 * 24}
 
 

@@ -5,6 +5,7 @@ to pairs), then `table1`, `auc_curve` and `roc_curves` (pairs to numbers). Nothi
 """
 
 from refbias.analysis.association import TABLE1_COLUMNS, auc_curve, roc_curves, table1
+from refbias.analysis.direction import detection_score
 from refbias.analysis.pairs import OBSERVATION_COLUMNS, Pairing, observations, unit_groups
 from refbias.analysis.units import REFERENCE, UNIT_COLUMNS, harmful_weight, unit_scores
 
@@ -15,6 +16,7 @@ __all__ = [
     "UNIT_COLUMNS",
     "Pairing",
     "auc_curve",
+    "detection_score",
     "harmful_weight",
     "observations",
     "roc_curves",

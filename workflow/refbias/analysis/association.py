@@ -1,21 +1,24 @@
 """How well dB tracks the change of output-level scores: table 1, ROC curves, and AUC along the threshold.
 
 A row is one benchmark, model, regime, method and scorer, its observations pooled over checkpoints and units. dB below
-a cutoff is meant to detect a change of score above a threshold, so the ROC score is -dB. What cannot be computed stays
-missing and the note says why.
+a cutoff is meant to detect a change of score above a threshold, so the ROC score is -dB. A method without direction has
+|r| and max(AUC, 1 - AUC) in their place, see `refbias.analysis.direction`. What cannot be computed stays missing and
+the note says why.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from refbias.analysis.direction import NOTE, detection_score, folded, folded_interval
 from refbias.errors import UserError
+from refbias.metrics import is_undirected
 from refbias.stats import (
     Interval,
     above,
-    auc_threshold_curve,
     bootstrap_mae,
     cluster_bootstrap,
     pearson,
@@ -47,6 +50,8 @@ TABLE1_COLUMNS = [
     "share_floor",
     "share_ceiling",
 ]
+# what makes a row of the observations a pair
+PAIR = ["delta_score", "delta_b"]
 NAN = float("nan")
 # A stray resample without a positive is no news; one in twenty is a warning about a rare class.
 FEW_UNDEFINED = 0.95
@@ -68,7 +73,8 @@ def table1(
     Parameters
     ----------
     observations : DataFrame
-        From `refbias.analysis.observations`; those without a change of score are dropped and counted in the note.
+        From `refbias.analysis.observations`; those without a change of score or without dB are dropped and counted in
+        the note.
     thresholds : mapping of str to float
         Change of score above which a unit counts as more biased, by benchmark.
     n_resamples, seed : int
@@ -91,6 +97,8 @@ def table1(
         if key["benchmark"] not in thresholds:
             raise UserError(f"thresholds: none for benchmark {key['benchmark']}; name one in the config")
         numbers = _row_numbers(pairs, float(thresholds[key["benchmark"]]), n_resamples, seed)
+        if is_undirected(key["method"]):
+            numbers = _without_direction(numbers)
         rows.append({**key, **numbers, **_extremes(key, units)})
     return pd.DataFrame(rows, columns=TABLE1_COLUMNS)
 
@@ -117,11 +125,11 @@ def auc_curve(observations: pd.DataFrame, thresholds: Sequence[float]) -> pd.Dat
                 "threshold": np.asarray(thresholds, dtype=np.float64),
                 "n": len(pairs),
                 "n_positive": [int(above(pairs["delta_score"], value).sum()) for value in thresholds],
-                "roc_auc": auc_threshold_curve(-pairs["delta_b"], pairs["delta_score"], thresholds),
+                "roc_auc": [_area(key["method"], pairs, float(value)) for value in thresholds],
             }
         )
         for key, frame in _rows(observations)
-        if not (pairs := frame.dropna(subset=["delta_score"])).empty
+        if not (pairs := frame.dropna(subset=PAIR)).empty
     ]
     columns = [*ROW, "threshold", "n", "n_positive", "roc_auc"]
     return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
@@ -146,10 +154,11 @@ def roc_curves(observations: pd.DataFrame, thresholds: Mapping[str, float]) -> p
     columns = [*ROW, "false_positive_rate", "true_positive_rate"]
     frames = []
     for key, frame in _rows(observations):
-        pairs = frame.dropna(subset=["delta_score"])
+        pairs = frame.dropna(subset=PAIR)
         if pairs.empty:
             continue
-        points = roc_points(-pairs["delta_b"], above(pairs["delta_score"], thresholds[key["benchmark"]]))
+        label = above(pairs["delta_score"], thresholds[key["benchmark"]])
+        points = roc_points(detection_score(key["method"], pairs["delta_b"], label), label)
         if points.false_positive_rate.size:
             frames.append(pd.DataFrame({**key, **points._asdict()}, columns=columns))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
@@ -160,11 +169,33 @@ def _rows(observations: pd.DataFrame) -> Iterator[tuple[dict[str, str], pd.DataF
         yield {name: str(value) for name, value in zip(ROW, key, strict=True)}, frame
 
 
-def _row_numbers(frame: pd.DataFrame, threshold: float, n_resamples: int, seed: int) -> dict[str, object]:
-    pairs = frame.dropna(subset=["delta_score"])
+def _area(method: str, pairs: pd.DataFrame, threshold: float) -> float:
+    label = above(pairs["delta_score"], threshold)
+    return roc_auc(detection_score(method, pairs["delta_b"], label), label)
+
+
+def _without_direction(numbers: dict[str, Any]) -> dict[str, Any]:
+    """Fold r at 0 and the AUC at one half, with their intervals, and say so in the note."""
+    changed = dict(numbers)
+    for name, bounds, centre in (("pearson_r", "pearson", 0.0), ("spearman_r", "", 0.0), ("roc_auc", "roc_auc", 0.5)):
+        if name not in numbers:
+            continue
+        changed[name] = folded(numbers[name], centre)
+        if bounds:
+            low, high = f"{bounds}_ci_low", f"{bounds}_ci_high"
+            interval = folded_interval(Interval(numbers[low], numbers[high], 0), centre)
+            changed |= {low: interval.low, high: interval.high}
+    changed["note"] = "; ".join(filter(None, [NOTE, numbers["note"]]))
+    return changed
+
+
+def _row_numbers(frame: pd.DataFrame, threshold: float, n_resamples: int, seed: int) -> dict[str, Any]:
+    pairs = frame.dropna(subset=PAIR)
     notes: list[str] = []
-    if len(pairs) < len(frame):
-        notes.append(f"{len(frame) - len(pairs)} of {len(frame)} observations dropped: no change of score")
+    for column, name in zip(PAIR, ("change of score", "dB"), strict=True):
+        gone = int(frame[column].isna().sum())
+        if gone:
+            notes.append(f"{gone} of {len(frame)} observations dropped: no {name}")
     if pairs.empty:
         return {"threshold": threshold, "n": 0, "n_positive": 0, "note": "; ".join(notes)}
     x, y = pairs["delta_b"].to_numpy(np.float64), pairs["delta_score"].to_numpy(np.float64)

@@ -83,7 +83,7 @@ def observations(units: pd.DataFrame, delta_b: pd.DataFrame, pairing: Pairing) -
     -------
     DataFrame
         `OBSERVATION_COLUMNS`, sorted by benchmark, model, regime, method, scorer, checkpoint and unit (benchmarks and
-        units in the pairing's order). A missing change of score stays missing.
+        units in the pairing's order). A missing change of score stays missing, and so does a dB whose cell is empty.
 
     Raises
     ------
@@ -97,7 +97,7 @@ def observations(units: pd.DataFrame, delta_b: pd.DataFrame, pairing: Pairing) -
             raise UserError(f"units: no target group is paired with {benchmark} unit {unit}")
     shifts = _unit_shifts(_checked_shifts(delta_b), audited, pairing)
     pairs = audited.merge(shifts, on=["benchmark", "unit", *CHECKPOINT], how="left")
-    unmatched = pairs[pairs["delta_b"].isna()]
+    unmatched = pairs[pairs["has_row"].ne(1.0)]
     if not unmatched.empty:
         first = unmatched.iloc[0]
         groups = ", ".join(pairing[first["benchmark"]][first["unit"]])
@@ -119,8 +119,10 @@ def observations(units: pd.DataFrame, delta_b: pd.DataFrame, pairing: Pairing) -
 
 
 def _unit_shifts(shifts: pd.DataFrame, audited: pd.DataFrame, pairing: Pairing) -> pd.DataFrame:
-    """Return dB of each unit that occurs: benchmark, unit, model, regime, checkpoint, method, delta_b."""
-    wide = shifts.pivot(index=[*CHECKPOINT, "method"], columns="group", values="delta_b")
+    """Return dB of each unit that occurs: benchmark, unit, model, regime, checkpoint, method, delta_b, has_row."""
+    index = [*CHECKPOINT, "method"]
+    wide = shifts.pivot(index=index, columns="group", values="delta_b")
+    rows = shifts.assign(row=1.0).pivot(index=index, columns="group", values="row")
     frames: list[pd.DataFrame] = []
     for benchmark, unit in audited[["benchmark", "unit"]].drop_duplicates().itertuples(index=False):
         groups = list(pairing[str(benchmark)][str(unit)])
@@ -128,8 +130,10 @@ def _unit_shifts(shifts: pd.DataFrame, audited: pd.DataFrame, pairing: Pairing) 
         if absent:
             raise UserError(f"delta_b: no group {', '.join(absent)}, which {benchmark} unit {unit} needs")
         # A mean over the groups that happen to be there would be another quantity: one absent group is missing.
-        mean = wide[groups].mean(axis=1, skipna=False).rename("delta_b").reset_index()
-        frames.append(mean.assign(benchmark=benchmark, unit=unit))
+        mean = wide[groups].mean(axis=1, skipna=False).rename("delta_b")
+        # an empty cell of dB is a value that could not be had, an absent row a stage that was not run
+        has_row = rows[groups].mean(axis=1, skipna=False).rename("has_row")
+        frames.append(pd.concat([mean, has_row], axis=1).reset_index().assign(benchmark=benchmark, unit=unit))
     if not frames:
         raise UserError("units: no audited checkpoint, only the reference; score the spectrum's outputs first")
     return pd.concat(frames, ignore_index=True)

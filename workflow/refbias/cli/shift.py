@@ -1,6 +1,7 @@
 """Compute the shift dB of every group, checkpoint and method from stored embeddings."""
 
 import argparse
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from refbias.config.base import parse_json
 from refbias.config.shift import ShiftStage
 from refbias.config.spectrum import checkpoint_slug
 from refbias.errors import UserError
-from refbias.metrics import METHODS, Embeddings, Method, shift_rows
+from refbias.metrics import Embeddings, chosen_methods, shift_rows
 
 COLUMNS = [
     "model",
@@ -109,6 +110,13 @@ def check_comparable(reference: Mapping[str, Any], audited: Mapping[str, Any], w
             )
 
 
+def _cell(value: Any) -> Any:
+    """Return a value as ``delta_b.csv`` holds it: ten digits, and an empty cell for what a method does not have."""
+    if not isinstance(value, float):
+        return value
+    return "" if math.isnan(value) else f"{value:.10g}"
+
+
 def main(argv: list[str]) -> None:
     """Write ``delta_b.csv`` and its manifest."""
     parser = argparse.ArgumentParser(prog="refbias shift", description=__doc__)
@@ -119,7 +127,11 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--output", type=Path, required=True)
     options = parser.parse_args(argv)
     settings = parse_json(ShiftStage, options.settings, "--settings")
-    methods: dict[str, Method] = {name: METHODS[name] for name in settings.shift.methods}
+    methods = chosen_methods(
+        settings.shift.methods,
+        procrustes_fit=settings.shift.procrustes_fit,
+        cka_kernel=settings.shift.cka_kernel,
+    )
     sources = [(model, source) for model in options.models for source in ("reference", *options.regimes)]
     manifests = {key: options.embeddings / key[0] / key[1] / "manifest.json" for key in sources}
     inputs = {"/".join(key): path for key, path in manifests.items()}
@@ -137,6 +149,6 @@ def main(argv: list[str]) -> None:
                     found = shift_rows(reference, audited, methods, settings.shift.n_resamples, settings.seed)
                     head = {"model": model, "regime": regime, "checkpoint": slug, "harmful_weight": weight}
                     rows.extend([[{**head, **row}[column] for column in COLUMNS] for row in found])
-        text = [[f"{cell:.10g}" if isinstance(cell, float) else cell for cell in row] for row in rows]
+        text = [[_cell(value) for value in row] for row in rows]
         write_rows(options.output / "delta_b.csv", COLUMNS, text)
         stage.record(n_rows=len(rows))

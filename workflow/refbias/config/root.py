@@ -29,6 +29,9 @@ class Config(Strict):
     run: Slug = Field(description="Name of the run: results/<run>, figures/<run>.")
     title: str = Field(default="", description="Title of the report; empty = the run's name.")
     note: str = Field(default="", description="What a reader must know first; shown at the head of the report.")
+    container: str | None = Field(
+        default=None, description="Apptainer image for every rule (`make container`), used with `--sdm apptainer`."
+    )
     seed: int = Field(default=17, ge=0, description="Seed of everything random.")
     models: dict[Slug, ModelSettings] = Field(min_length=1, description="Reference models by slug.")
     splits: Splits = Field(default=Splits(), description="Fine-tuning splits.")

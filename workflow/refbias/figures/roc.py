@@ -1,4 +1,7 @@
-"""ROC curves of "dB below a cutoff", and the area under them along the threshold that makes the labels."""
+"""ROC curves of "dB below a cutoff", and the area under them along the threshold that makes the labels.
+
+A method without direction is drawn from the side that has the larger area, as table 1 has it.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,9 +12,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from refbias.analysis import detection_score
 from refbias.figures.select import methods_in, panel_rows, table1_row
 from refbias.figures.style import GREY, method_style, new_figure, say_empty, style
-from refbias.stats import above, auc_threshold_curve, roc_points
+from refbias.stats import above, roc_auc, roc_points
 from refbias.tables.formats import correlation, interval, threshold
 from refbias.tables.labels import (
     BENCHMARK_LABELS,
@@ -48,7 +52,8 @@ def roc(
     """
     names = ordered(thresholds, BENCHMARK_LABELS)
     with style():
-        figure = new_figure(3.5 * max(len(names), 2), 4.4)
+        # room below the panels for a legend with a line a method
+        figure = new_figure(3.5 * max(len(names), 2), 4.0 + 0.2 * len(methods_in(observations)))
         for axes, benchmark in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
             curves = _curves(observations, model, regime, benchmark)
             axes.set_title(_title(curves, benchmark, thresholds[benchmark]), loc="left")
@@ -79,7 +84,7 @@ def _title(curves: Curves, benchmark: str, level: float) -> str:
 def _roc_panel(axes: Axes, curves: Curves, rows: "Mapping[str, pd.Series[Any] | None]", level: float) -> None:
     for method, pairs in curves.items():
         label = above(pairs["delta_score"].to_numpy(np.float64), level)
-        points = roc_points(-pairs["delta_b"].to_numpy(np.float64), label)
+        points = roc_points(detection_score(method, pairs["delta_b"], label), label)
         axes.plot(
             points.false_positive_rate,
             points.true_positive_rate,
@@ -169,7 +174,8 @@ def _auc_panel(upper: Axes, lower: Axes, curves: Curves, level: float) -> None:
     for method, pairs in curves.items():
         change = pairs["delta_score"].to_numpy(np.float64)
         grid = step_thresholds(change)
-        area = auc_threshold_curve(-pairs["delta_b"].to_numpy(np.float64), change, grid)
+        labels = [above(change, float(level)) for level in grid]
+        area = np.array([roc_auc(detection_score(method, pairs["delta_b"], label), label) for label in labels])
         look = method_style(method)
         upper.step(grid, area, where="post", linewidth=1.8, label=method_label(method), gid=method, **look)
     positives = np.array([above(change, float(step)).sum() for step in grid], dtype=np.float64)

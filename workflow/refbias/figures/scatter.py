@@ -14,7 +14,15 @@ from refbias.figures.select import panel_rows, table1_row
 from refbias.figures.style import GREY, MARKERS, new_figure, say_empty, style
 from refbias.stats import ols_line
 from refbias.tables.formats import correlation, count, p_statement, stars
-from refbias.tables.labels import BENCHMARK_LABELS, benchmark_label, method_label, ordered, score_label, scorer_label
+from refbias.tables.labels import (
+    BENCHMARK_LABELS,
+    benchmark_label,
+    correlation_name,
+    ordered,
+    score_label,
+    scorer_label,
+    shift_label,
+)
 
 LINE_NAME = "OLS of dB on change of score"
 
@@ -101,7 +109,7 @@ def _panel(
     axes.axvline(level, color=GREY, linewidth=1.2, linestyle=(0, (4, 2)), gid="threshold")
     scorer = scorer_label(str(pairs["scorer"].iloc[0]))
     axes.set_xlabel(f"Change of {score_label(benchmark)}\n(share of outputs)\nscorer: {scorer}")
-    axes.set_ylabel(f"dB, {method_label(method)} (no unit)")
+    axes.set_ylabel(f"{shift_label(method)} (no unit)")
 
 
 def _statement(row: "pd.Series[Any] | None") -> str:
@@ -109,7 +117,7 @@ def _statement(row: "pd.Series[Any] | None") -> str:
         return "no row in table 1"
     if pd.isna(row["pearson_r"]):
         return f"no correlation, n = {count(row['n'])}"
-    r = f"r = {correlation(row['pearson_r'])}{stars(row['pearson_p'])}"
+    r = f"{correlation_name(str(row['method']))} = {correlation(row['pearson_r'])}{stars(row['pearson_p'])}"
     return f"{r}, {p_statement(row['pearson_p'])}, n = {count(row['n'])}"
 
 

@@ -12,7 +12,8 @@ from matplotlib.patches import Patch
 
 from refbias.figures.select import methods_in
 from refbias.figures.style import LINE_STYLES, TOPIC_COLOURS, new_figure, say_empty, spread, style
-from refbias.tables.labels import CONTROL, GroupName, method_label, plain_name
+from refbias.metrics import is_undirected
+from refbias.tables.labels import CONTROL, GroupName, method_label, plain_name, shift_label
 
 _LABEL_SIZE = 7.5
 # share of the panel's height that one label takes
@@ -42,8 +43,13 @@ def spectrum(delta_b: pd.DataFrame, model: str, regime: str, groups: Mapping[str
     looks = _looks([str(group) for group in pd.unique(rows["group"]) if group != CONTROL], groups)
     methods = methods_in(rows) or ["rr"]
     with style():
-        figure = new_figure(5.6 * max(len(methods), 1), 6.4)
-        for axes, method in zip(figure.subplots(1, len(methods), squeeze=False)[0], methods, strict=True):
+        across = min(len(methods), 2)
+        down = -(-len(methods) // across)
+        figure = new_figure(5.6 * across, 0.4 + 6.0 * down)
+        panels = figure.subplots(down, across, squeeze=False).ravel()
+        for spare in panels[len(methods) :]:
+            spare.set_axis_off()
+        for axes, method in zip(panels, methods, strict=False):
             chosen = rows[rows["method"] == method]
             axes.set_title(_title(chosen, method), loc="left")
             if chosen["delta_b"].notna().any():
@@ -102,7 +108,8 @@ def _panel(
     axes.set_xlim(0, 1)
     axes.set_xticks(sorted(rows["harmful_weight"].dropna().unique()))
     axes.set_xlabel("Weight of the harmful endpoint in the merge")
-    axes.set_ylabel(f"dB, {method_label(method)} (no unit; below 0 = towards the negative attributes)")
+    meaning = "0 = no change, no direction" if is_undirected(method) else "below 0 = towards the negative attributes"
+    axes.set_ylabel(f"{shift_label(method)} (no unit; {meaning})")
     _label_ends(axes, ends, looks, groups)
 
 

@@ -5,7 +5,7 @@ of every single target sentence, because its interval comes from resampling thos
 models. A method whose value is no mean over sentences hands over its own way of recomputing it on resampled sentences.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -52,6 +52,8 @@ class ShiftResult:
     redraw : callable or None
         Maps sentence indices (k, n) to the k values of dB on those sentences; None where dB is the mean of
         ``s_plus - s_minus``.
+    value : float or None
+        What stands for dB in a method that has no B in either model; None where dB is their difference.
     """
 
     s_plus: FloatArray
@@ -60,11 +62,12 @@ class ShiftResult:
     b_audited: float
     n_anchors: int = 0
     redraw: Callable[[IntArray], FloatArray] | None = None
+    value: float | None = None
 
     @property
     def delta_b(self) -> float:
         """Shift dB = B_audited - B_reference (eq. 7); below 0 is a move towards the negative attributes."""
-        return self.b_audited - self.b_reference
+        return self.b_audited - self.b_reference if self.value is None else self.value
 
 
 Method = Callable[[Embeddings, Embeddings], dict[str, ShiftResult]]
@@ -135,26 +138,77 @@ def association_shift(
     check_same_sentences(reference, audited, uses_anchors=uses_anchors)
     associations: list[tuple[FloatArray, FloatArray]] = []
     for name, model in (("reference", reference), ("audited", audited)):
+        targets = stacked_targets(model, reference.targets, name)
         try:
             # One stacked call: the attributes are represented once for all groups.
-            stacked = np.concatenate(
-                [checked_matrix(model.targets[group], f"targets[{group}]") for group in reference.targets]
-            )
-            associations.append(associate(stacked, model))
+            associations.append(associate(targets, model))
         except ValueError as error:
             raise ValueError(f"{name} {error}") from error
-    (reference_plus, reference_minus), (audited_plus, audited_minus) = associations
+    n_anchors = len(np.asarray(reference.anchors)) if uses_anchors else 0
+    return shift_results(reference.targets, associations[0], associations[1], n_anchors)
+
+
+def stacked_targets(model: Embeddings, groups: Iterable[str], name: str) -> FloatArray:
+    """Stack the target sentences of all groups.
+
+    Parameters
+    ----------
+    model : Embeddings
+        The model.
+    groups : iterable of str
+        Order of the groups.
+    name : str
+        What the model is called in errors.
+
+    Returns
+    -------
+    ndarray, shape (n, d)
+        All target sentences.
+
+    Raises
+    ------
+    ValueError
+        Naming model and group.
+    """
+    try:
+        return np.concatenate([checked_matrix(model.targets[group], f"targets[{group}]") for group in groups])
+    except ValueError as error:
+        raise ValueError(f"{name} {error}") from error
+
+
+def shift_results(
+    targets: Mapping[str, npt.ArrayLike],
+    reference: tuple[FloatArray, FloatArray],
+    audited: tuple[FloatArray, FloatArray],
+    n_anchors: int,
+) -> dict[str, ShiftResult]:
+    """Sort the associations of stacked targets into one result a group.
+
+    Parameters
+    ----------
+    targets : mapping of str to array_like, shape (n, d)
+        The groups, in the order in which their sentences were stacked.
+    reference, audited : tuple of ndarray, each of all sentences
+        ``s_plus`` and ``s_minus`` in either model.
+    n_anchors : int
+        Anchors used.
+
+    Returns
+    -------
+    dict of str to ShiftResult
+        One result a group.
+    """
     results: dict[str, ShiftResult] = {}
     start = 0
-    for group, matrix in reference.targets.items():
+    for group, matrix in targets.items():
         rows = slice(start, start + len(np.asarray(matrix)))
         start = rows.stop
         results[group] = ShiftResult(
-            s_plus=audited_plus[rows] - reference_plus[rows],
-            s_minus=audited_minus[rows] - reference_minus[rows],
-            b_reference=bias(reference_plus[rows], reference_minus[rows]),
-            b_audited=bias(audited_plus[rows], audited_minus[rows]),
-            n_anchors=len(np.asarray(reference.anchors)) if uses_anchors else 0,
+            s_plus=audited[0][rows] - reference[0][rows],
+            s_minus=audited[1][rows] - reference[1][rows],
+            b_reference=bias(reference[0][rows], reference[1][rows]),
+            b_audited=bias(audited[0][rows], audited[1][rows]),
+            n_anchors=n_anchors,
         )
     return results
 
@@ -218,7 +272,8 @@ def delta_b(result: ShiftResult, n_resamples: int, seed: int, level: float = 0.9
     Returns
     -------
     DeltaB
-        Value and bounds; the bounds are NaN for a single sentence, which has no spread.
+        Value and bounds; the bounds are NaN for a single sentence, which has no spread, and where most resamples
+        have no value.
 
     Raises
     ------
@@ -235,7 +290,10 @@ def delta_b(result: ShiftResult, n_resamples: int, seed: int, level: float = 0.9
     draws = np.random.default_rng(seed).integers(0, n, size=(n_resamples, n))
     contributions = result.s_plus - result.s_minus
     values = contributions[draws].mean(axis=1) if result.redraw is None else result.redraw(draws)
-    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    defined = values[~np.isnan(values)]
+    if defined.size < n_resamples / 2:
+        return DeltaB(result.delta_b, float("nan"), float("nan"))
+    low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
     return DeltaB(result.delta_b, float(low), float(high))
 
 
@@ -260,7 +318,8 @@ def shift_rows(
     Returns
     -------
     list of dict
-        Keys group, method, n_anchors, s_plus, s_minus (mean changes), b_reference, b_audited, delta_b, ci_low, ci_high.
+        Keys group, method, n_anchors, s_plus, s_minus (mean changes), b_reference, b_audited, delta_b, ci_low, ci_high;
+        NaN where a method has no such quantity.
 
     Raises
     ------

@@ -10,6 +10,7 @@ from typing import Any
 import jinja2
 
 from refbias.config.report import ReportStage
+from refbias.metrics import is_undirected
 from refbias.report import run_tables, score_tables, sentences, shift_tables
 from refbias.report.inputs import ReportInputs, load
 from refbias.report.pictures import Picture, caption, loss_picture, spectrum_pictures
@@ -104,7 +105,9 @@ def render(settings: ReportStage, inputs: ReportInputs) -> str:
             {facts.scorer for facts in settings.benchmarks.values() if is_stand_in(facts.scorer)}
         ),
         "stand_ins": sentences.stand_ins(settings),
-        "limits": sentences.limits(settings),
+        "limits": sentences.limits(settings, methods),
+        "methods": methods,
+        "undirected": [method for method in methods if is_undirected(method)],
         "sources": {name: sentences.model_description(source) for name, source in settings.models.items()},
         "tallies": [sentences.tally(inputs.table1, method) for method in methods],
         "findings": list(findings(inputs)),

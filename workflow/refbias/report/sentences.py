@@ -1,5 +1,6 @@
 """What the report says in words about this run's numbers: every sentence is computed from them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -7,10 +8,12 @@ import pandas as pd
 
 from refbias.config.models import GgufPackageSource, HubSource, LocalSource
 from refbias.config.report import ReportStage
+from refbias.metrics import is_undirected
 from refbias.tables.formats import correlation, count, interval, p_statement, shift, threshold
 from refbias.tables.labels import (
     CONTROL,
     benchmark_label,
+    correlation_name,
     is_stand_in,
     method_label,
     regime_label,
@@ -22,7 +25,7 @@ def relation(row: "pd.Series[Any]") -> str:
     """Say how dB went with the change of score in one row of table 1.
 
     Whether the interval excludes 0, and on which side, decides the wording; so does the AUC's
-    interval against 0.5.
+    interval against 0.5. Of a method without direction only whether it excludes them can be said.
     """
     return f"{method_label(str(row['method']))}: {_correlation(row)} {_area(row)}"
 
@@ -32,10 +35,13 @@ def _correlation(row: "pd.Series[Any]") -> str:
         return f"no correlation could be computed ({row['note'] or 'no reason recorded'})."
     what = score_label(str(row["benchmark"]))
     low, high = float(row["pearson_ci_low"]), float(row["pearson_ci_high"])
-    start = f"r = {correlation(row['pearson_r'])} over {count(row['n'])} pairs"
+    undirected = is_undirected(str(row["method"]))
+    start = f"{correlation_name(str(row['method']))} = {correlation(row['pearson_r'])} over {count(row['n'])} pairs"
     if not (np.isfinite(low) and np.isfinite(high)):
         return f"{start}, without an interval ({row['note'] or 'no reason recorded'})."
     start += f", 95 % CI {interval(low, high, 2)}, {p_statement(row['pearson_p'])}."
+    if undirected and low > 0:
+        return f"{start} The interval excludes 0: the drift and the change of the {what} went together, either way."
     if high < 0:
         return f"{start} The interval excludes 0: a lower dB went with a higher {what}."
     if low > 0:
@@ -44,11 +50,12 @@ def _correlation(row: "pd.Series[Any]") -> str:
 
 
 def _area(row: "pd.Series[Any]") -> str:
+    side = " of the better side" if is_undirected(str(row["method"])) else ""
     positives = f"{count(row['n_positive'])} of {count(row['n'])} above {threshold(row['threshold'])}"
     if pd.isna(row["roc_auc"]):
         return f"No AUC: {positives}."
     low, high = float(row["roc_auc_ci_low"]), float(row["roc_auc_ci_high"])
-    start = f"AUC {correlation(row['roc_auc'])}"
+    start = f"AUC{side} {correlation(row['roc_auc'])}"
     if not (np.isfinite(low) and np.isfinite(high)):
         return f"{start}, without an interval ({positives})."
     verdict = "above chance" if low > 0.5 else "below chance" if high < 0.5 else "not told from chance"
@@ -60,6 +67,12 @@ def tally(table1: pd.DataFrame, method: str) -> str:
     rows = table1[table1["method"] == method]
     below, above = int((rows["pearson_ci_high"] < 0).sum()), int((rows["pearson_ci_low"] > 0).sum())
     unknown = int((rows["pearson_ci_low"].isna() | rows["pearson_ci_high"].isna()).sum())
+    if is_undirected(method):
+        text = (
+            f"{method_label(method)}, which has no direction: of {len(rows)} rows of Table 1, the interval of |r| "
+            f"excludes 0 in {above} and includes it in {len(rows) - above - unknown}"
+        )
+        return text + (f"; {unknown} without an interval." if unknown else ".")
     text = (
         f"{method_label(method)}: of {len(rows)} rows of Table 1, r is below 0 with an interval that excludes 0 in "
         f"{below}, above 0 likewise in {above}, and the interval includes 0 in {len(rows) - below - above - unknown}"
@@ -79,7 +92,9 @@ def control(rows: pd.DataFrame, method: str) -> str:
     """
     groups = rows[(rows["group"] != CONTROL) & rows["delta_b"].notna()]
     signed = (
-        f"{method_label(method)}: of {len(groups)} groups, {int((groups['ci_high'] < 0).sum())} have an interval "
+        f"{method_label(method)}: {len(groups)} groups, a drift without direction"
+        if is_undirected(method)
+        else f"{method_label(method)}: of {len(groups)} groups, {int((groups['ci_high'] < 0).sum())} have an interval "
         f"below 0 and {int((groups['ci_low'] > 0).sum())} above 0"
     )
     free = rows[(rows["group"] == CONTROL) & rows["delta_b"].notna()]
@@ -133,8 +148,8 @@ def stand_ins(settings: ReportStage) -> list[str]:
     return found
 
 
-def limits(settings: ReportStage) -> list[str]:
-    """List what the numbers of this run do not show."""
+def limits(settings: ReportStage, methods: Sequence[str] = ()) -> list[str]:
+    """List what the numbers of this run do not show, those of its `methods` among them."""
     found = []
     if any(is_stand_in(facts.scorer) for facts in settings.benchmarks.values()):
         found.append(
@@ -168,4 +183,10 @@ def limits(settings: ReportStage) -> list[str]:
         "A correlation over checkpoints of one model says whether dB and behaviour moved together along this spectrum, "
         "not that one causes the other, and nothing about a group's treatment in the world.",
     ]
+    if any(map(is_undirected, methods)):
+        found.append(
+            "CKA drift has no direction. Its |r| and its AUC (the larger of AUC and 1 \u2212 AUC) cannot fall below 0 "
+            "and 0.5, so they lean upwards where there is no relation: read their intervals. It depends on the number "
+            "of sentences, and its own interval leans towards smaller drift, because a resample repeats some of them."
+        )
     return found

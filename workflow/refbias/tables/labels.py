@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from refbias.errors import UserError
+from refbias.metrics import is_undirected
 from refbias.resources import data_path
 
 CONTROL = "control"
@@ -39,6 +40,16 @@ def regime_label(slug: str) -> str:
 def method_label(slug: str) -> str:
     """Return a method's name."""
     return METHOD_LABELS.get(slug, slug)
+
+
+def correlation_name(method: str) -> str:
+    """Return how a method's correlation is written: without its sign where the method has no direction."""
+    return "|r|" if is_undirected(method) else "r"
+
+
+def shift_label(method: str) -> str:
+    """Return what a method's value is called: dB, or for a method without direction the method's own name."""
+    return f"{method_label(method)}, 1 \u2212 CKA" if is_undirected(method) else f"dB, {method_label(method)}"
 
 
 def plain_name(slug: str) -> str:

@@ -2,9 +2,29 @@
 
 import pandas as pd
 
+from refbias.metrics import is_undirected
 from refbias.tables.cells import TextTable, latex, markdown, markdown_cell
-from refbias.tables.formats import STAR_NOTE, correlation, count, interval, p_value, percent, score, stars, threshold
-from refbias.tables.labels import benchmark_label, is_stand_in, method_label, regime_label, scorer_label
+from refbias.tables.formats import (
+    MINUS,
+    STAR_NOTE,
+    correlation,
+    count,
+    interval,
+    p_value,
+    percent,
+    score,
+    stars,
+    threshold,
+)
+from refbias.tables.labels import (
+    METHOD_LABELS,
+    benchmark_label,
+    is_stand_in,
+    method_label,
+    ordered,
+    regime_label,
+    scorer_label,
+)
 
 TABLE1_COLUMNS = [
     "benchmark",
@@ -104,10 +124,17 @@ def table1_caption(frame: pd.DataFrame) -> str:
         if stand_ins
         else ""
     )
+    undirected = [method_label(name) for name in ordered(frame["method"], METHOD_LABELS) if is_undirected(name)]
+    sides = (
+        f" {' and '.join(undirected)} has no direction: |r|, and the larger of AUC and 1 {MINUS} AUC."
+        if undirected
+        else ""
+    )
     return (
         "Relation between dB and the change of score. Pairs of dB and change of score over checkpoints and units; "
         "AUC of dB below a cutoff against change of score above the threshold; MAE of the change of score predicted "
-        f"from dB, in score units. {STAR_NOTE}. A dash is a value that could not be had; the note says why.{warning}"
+        f"from dB, in score units. {STAR_NOTE}. A dash is a value that could not be had; the note says "
+        f"why.{sides}{warning}"
     )
 
 

@@ -62,7 +62,7 @@ class Cluster:
         for name in [name for name in environment if name.startswith("SLURM_") or name == "PYTHONPATH"]:
             del environment[name]
         command = [sys.executable, "-m", "snakemake", "--profile", "workflow/profiles/slurm"]
-        command += ["--slurm-init-seconds-before-status-checks", "1", *arguments]
+        command += ["--slurm-init-seconds-before-status-checks", "1", "--latency-wait", "5", *arguments]
         return subprocess.run(
             command, cwd=self.checkout, env=environment, capture_output=True, text=True, check=False, timeout=240
         )
@@ -126,14 +126,13 @@ def rules_of(checkout: Path) -> set[str]:
 
 
 def outputs_by_rule(checkout: Checkout) -> dict[str, list[str]]:
-    lines = checkout.snakemake("--summary").stdout.splitlines()
-    start = next(at for at, line in enumerate(lines) if line.startswith("output_file\t"))
-    columns = lines[start].split("\t")
+    """Files that Snakemake waits for after each rule's jobs, its benchmarks among them, from a dry run."""
+    done = checkout.snakemake("--dry-run")
     found: dict[str, list[str]] = {}
-    for line in lines[start + 1 :]:
-        row = dict(zip(columns, line.split("\t"), strict=False))
-        if row.get("rule"):
-            found.setdefault(row["rule"], []).append(row["output_file"])
+    for rule, block in re.findall(r"^(?:local)?rule (\w+):\n((?:    .*\n)+)", done.stdout + done.stderr, re.MULTILINE):
+        for line in re.findall(r"^    (?:output|benchmark): (.+)$", block, re.MULTILINE):
+            found.setdefault(rule, []).extend(line.split(", "))
+    assert "report" in found, "the dry run reads otherwise than it did"
     return found
 
 

@@ -87,7 +87,7 @@ def label_log_probabilities(
 
 def _check(model: "PreTrainedModel", before: Sequence[int], answers: Sequence[Sequence[int]]) -> None:
     rows = model.get_input_embeddings().weight.shape[0]
-    highest = max(map(max, [before, *answers]))
+    highest = max(max(ids) for ids in [before, *answers])
     if highest >= rows:
         raise UserError(
             f"topics.model: token id {highest} lies beyond the model's {rows} embeddings: use the model's own tokenizer"

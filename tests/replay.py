@@ -35,7 +35,7 @@ A, B = 0.5, 0.4
 ATTRIBUTE_CELLS = ("base", "subj_v1", "subj_v2", "syn_v1", "syn_v2", "syn_v3")
 TARGET_CELLS = ("base", "passive", "passive_rephrased", "syn_v1", "syn_v2", "syn_v3")
 SOURCES = ("neutral", "words", "alpaca", "tulu")
-COUNTS, ANCHOR_SEEDS = (50, 200, 1000), (0, 1, 2)
+COUNTS, ANCHOR_SEEDS = (50, 1000), (0, 1)
 CONFIG = f"""
 run: replay
 seed: {SEED}

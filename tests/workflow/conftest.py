@@ -28,8 +28,9 @@ class Checkout:
     path: Path
 
     def snakemake(self, *arguments: str, check: bool = True, **options: object) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "snakemake", "--cores", "2", "--configfile", "config/tiny.yaml", *THREADS]
-        command += arguments
+        # targets first: the options after them take as many values as follow
+        command = [sys.executable, "-m", "snakemake", *arguments]
+        command += ["--cores", "2", "--configfile", "config/tiny.yaml", *THREADS]
         environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
         # another checkout's package must not be found first
         environment.pop("PYTHONPATH", None)

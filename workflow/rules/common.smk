@@ -67,11 +67,6 @@ if CONFIG.container:
     container: CONFIG.container
 
 
-if CONFIG.container:
-
-    container: CONFIG.container
-
-
 wildcard_constraints:
     model="|".join(map(re.escape, MODELS)),
     regime="full|lora",

@@ -165,7 +165,7 @@ def _finetune(config: Config, shapes: dict[str, Shape], regime: Regime) -> Estim
         passing = 2 * 3 * FP32 * max(parameters(shapes[slug]) for slug in trained)
     else:
         kept = sum(adapter_parameters(shapes[slug], settings.rank) * FP32 for slug in trained)
-        passing = 0.0
+        passing = 0
     return Estimate(
         f"finetune {regime}",
         len(sides) * len(trained),
@@ -201,7 +201,7 @@ def _checkpoints(config: Config) -> int:
 def _represent(config: Config, shapes: dict[str, Shape]) -> Estimate:
     count = _checkpoints(config)
     tokens = workload.sentence_tokens(config)
-    sentences = tokens / workload.SENTENCE_TOKENS
+    sentences = tokens / SENTENCE_TOKENS
 
     # one process a source, which reads both endpoints for each checkpoint
     sources = 1 + len(config.regime_slugs())

@@ -15,6 +15,7 @@ from refbias.planning.facts import (
     GUARD_PROMPT_TOKENS,
     KNOWN_SHAPES,
     PLAN_SLOWDOWN,
+    SENTENCE_TOKENS,
     VLLM_BATCH,
     Card,
     Shape,

@@ -52,18 +52,20 @@ def locks(folder: Path = Path("envs")) -> dict[str, str]:
     return {path.as_posix(): sha256_file(path) for path in sorted(folder.glob("*.lock"))}
 
 
-def data_files(config: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+def data_files(settings: ProvenanceStage) -> dict[str, dict[str, str]]:
     """Return name and SHA-256 of every data file or folder of a run, the shipped ones in place of unnamed ones."""
     chosen: dict[str, tuple[str | None, tuple[str, ...]]] = {
-        f"stimuli/{kind}": (config["stimuli"][f"{kind}_file"], ("stimuli", f"{kind}.tsv")) for kind in STIMULI
+        f"stimuli/{kind}": (settings.config["stimuli"][f"{kind}_file"], ("stimuli", f"{kind}.tsv")) for kind in STIMULI
     }
-    for split, settings in config["splits"].items():
-        chosen[f"splits/{split}"] = (settings.get("file"), ("quickstart", f"wildguard_{split}.jsonl"))
-    for name, settings in config["benchmarks"].items():
-        if settings and settings["prompts"]:
-            chosen[f"prompts/{name}"] = (settings["prompts"], ())
-        for shipped in PROMPTS[name] if settings and not settings["prompts"] else ():
+    for split, file in settings.splits.items():
+        chosen[f"splits/{split}"] = (file, ("quickstart", f"wildguard_{split}.jsonl"))
+    for name, file in settings.prompts.items():
+        if file:
+            chosen[f"prompts/{name}"] = (file, ())
+        for shipped in () if file else PROMPTS[name]:
             chosen[f"prompts/{name}/{shipped}"] = (None, ("quickstart", shipped))
+    for name, file in settings.data.items():
+        chosen[f"data/{name}"] = (file, ())
     chosen["paper"] = (None, ("paper", "tables.json"))
     found = {}
     for role, (file, parts) in chosen.items():
@@ -178,7 +180,7 @@ def main(argv: list[str]) -> None:
                 }
                 for slug in settings.models
             },
-            "data": data_files(settings.config),
+            "data": data_files(settings),
             "seeds": seeds(settings.config),
             "hardware": hardware(manifests),
             "commands": commands(settings),

@@ -493,6 +493,9 @@ def provenance_slice(config: Config, config_file: str, ablations: Collection[str
             models=list(config.models),
             config=config.model_dump(mode="json"),
             config_file=config_file,
+            splits={side: config.split_file(side) for side in ("unharmful", "harmful")},
+            prompts=config.prompt_files(),
+            data={name: config.data_path(name) for name in config.data.entries()},
             lacks=config.lacks(ablations),
         )
     )

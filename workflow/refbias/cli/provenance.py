@@ -103,8 +103,9 @@ def hardware(manifests: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 def commands(settings: ProvenanceStage) -> dict[str, str]:
     """Return the command that makes each table and figure, empty for those the run lacks."""
-    start = f"snakemake --cores 1 --resources gpu=1 --configfile {settings.config_file}"
-    return {name: "" if settings.lacks.get(name) else f"{start} {name}" for name in PICTURES}
+    # the target goes first: `--configfile` takes all that follows it
+    options = f"--cores 1 --resources gpu=1 --configfile {settings.config_file}"
+    return {name: "" if settings.lacks.get(name) else f"snakemake {name} {options}" for name in PICTURES}
 
 
 def reproduce(settings: ProvenanceStage, facts: Mapping[str, Any]) -> str:

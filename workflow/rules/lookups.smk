@@ -7,6 +7,7 @@ from snakemake.settings.types import DeploymentMethod
 from refbias import artifacts, codehash, resources
 from refbias.benchmarks import wildguardmix
 from refbias.config import pictures
+from refbias.config.generation import INTERPRETERS
 
 
 def code(stage):
@@ -314,6 +315,17 @@ def interpreter_option():
         DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method
     )
     return ["--python", python] if python and not own_environment else []
+
+
+def guard_interpreter_option():
+    """The interpreter of guards that vLLM runs, where there are any; no conda environment of a rule holds both."""
+    backends = {
+        getattr(scorer, "backend", "hf")
+        for scorer in settings.used_scorers(CONFIG).values()
+    }
+    if "vllm" not in backends:
+        return []
+    return ["--vllm-python", CONFIG.generation.interpreter or INTERPRETERS["vllm"]]
 
 
 def checkpoint_option(w):

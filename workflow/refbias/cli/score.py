@@ -2,7 +2,7 @@
 
 import argparse
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -119,9 +119,17 @@ class Scored:
                 self.answers.append({**keys, **output, "verdict": score.verdict, "answer": score.answer})
 
 
-def run(argv: list[str], make: Callable[[str, ScoreStage, Path | None], Scorer], program: str) -> None:
-    """Score with the scorers that `make` makes; write ``outputs.csv``, guards' answers and the manifest."""
-    parser = argparse.ArgumentParser(prog=f"refbias {program}", description=__doc__)
+def run(
+    argv: list[str],
+    make: Callable[[str, ScoreStage, Path | None], Scorer],
+    program: str,
+    parents: Sequence[argparse.ArgumentParser] = (),
+) -> None:
+    """Score with the scorers that `make` makes; write ``outputs.csv``, guards' answers and the manifest.
+
+    `parents` take options of the caller's own.
+    """
+    parser = argparse.ArgumentParser(prog=f"refbias {program}", description=__doc__, parents=list(parents))
     parser.add_argument("--settings", required=True, help="JSON slice of the configuration")
     parser.add_argument("--generations", type=Path, required=True, help="folder CHECKPOINT/ of generations")
     parser.add_argument("--model", required=True)

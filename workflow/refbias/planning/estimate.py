@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from refbias.config.external import hub_needs
 from refbias.config.models import GgufPackageSource
 from refbias.config.root import Config, Regime
+from refbias.config.scorers import WildGuardSettings
 from refbias.planning import workload
 from refbias.planning.facts import (
     CARDS,
@@ -15,6 +16,7 @@ from refbias.planning.facts import (
     GUARD_PROMPT_TOKENS,
     KNOWN_SHAPES,
     PLAN_SLOWDOWN,
+    SENTENCE_TOKENS,
     VLLM_BATCH,
     Card,
     Shape,
@@ -251,6 +253,10 @@ def _score(config: Config) -> Estimate:
     asked = {name: workload.responses(config, name) for name in judged}
     count = _checkpoints(config) * len(config.models)
     guard = parameters(KNOWN_SHAPES["allenai/wildguard"])
+    chosen = config.scorers["wildguard"]
+    backend = chosen.backend if isinstance(chosen, WildGuardSettings) else "hf"
+    # vLLM starts for each checkpoint, transformers once a process
+    starts = count if backend == "vllm" else (1 + len(config.regime_slugs())) * len(config.models)
 
     def seconds(card: Card) -> float:
         found = 0.0
@@ -260,8 +266,10 @@ def _score(config: Config) -> Estimate:
             if scorer == "wildguard":
                 tokens += one.outputs * GUARD_PROMPT_TOKENS
                 found += count * forward_seconds(guard, tokens, card)
-                found += count * decoding_seconds(guard, one.outputs, GUARD_ANSWER_TOKENS, 32, card, "hf")
-                found += (1 + len(config.regime_slugs())) * len(config.models) * loading_seconds(guard * BF16)
+                found += count * decoding_seconds(
+                    guard, one.outputs, GUARD_ANSWER_TOKENS, chosen.batch_size, card, backend
+                )
+                found += starts * loading_seconds(guard * BF16)
             elif scorer == "toxigen_roberta":
                 found += count * forward_seconds(CLASSIFIER_PARAMETERS, one.outputs * one.new_tokens, card)
         return found

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -260,6 +261,28 @@ def test_vllm_answers_in_its_own_interpreter(folder: Path, tmp_path: Path, monke
     assert (start["model"], start["options"]["dtype"], start["options"]["max_num_seqs"]) == (str(folder), "float32", 2)
     assert [tuple(ids) for ids in generate["prompts"]] == [request.ids for request in asked[:3]]
     assert {(one["temperature"], one["max_tokens"]) for one in generate["params"]} == {(0.0, 3)}
+
+
+def test_a_guard_is_asked_once_for_all_checkpoints(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = answering(
+        monkeypatch, {"GOOD 0": ANSWER.format("no", "no", "yes"), "OTHER": ANSWER.format("no", "no", "no")}
+    )
+    options = stage_options(tmp_path, folder)
+    reference = tmp_path / "generations" / "reference"
+    second = shutil.copytree(reference, tmp_path / "generations" / "h050")
+    for place in (reference, second):
+        text = (place / "wildguardmix.jsonl").read_text(encoding="utf-8").replace("GOOD 1", "OTHER")
+        (place / "wildguardmix.jsonl").write_text(text.replace("GOOD 0", "OTHER 2") if place == second else text)
+    options[options.index("--checkpoints") + 1 : options.index("--generations")] = ["reference", "h050"]
+    judge.main(options)
+    assert len(calls) == 1
+    table = pd.read_csv(tmp_path / "out" / "outputs.csv")
+    assert table["checkpoint"].tolist() == ["reference"] * 4 + ["h050"] * 4
+    assert table["score"].tolist() == [1, 0, 1, 0, 0, 0, 0, 0]
+    counts = read_json(tmp_path / "out" / "manifest.json")["outputs"]
+    assert {slug: found["wildguardmix"]["n"] for slug, found in counts.items()} == {"reference": 4, "h050": 4}
 
 
 def test_without_the_interpreter_the_stage_names_the_mend(tmp_path: Path, folder: Path) -> None:

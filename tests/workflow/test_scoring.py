@@ -80,7 +80,8 @@ def test_where_the_interpreter_of_a_guard_lies_scores_nothing_again(copy: Checko
     target = "results/tiny/scores/tiny-gemma/reference/outputs.csv"
     plan = copy.snakemake("--dry-run", "--printshellcmds", target).stdout
     assert "--vllm-python .venv-vllm/bin/python --output" in plan
-    copy.edit("config/tiny.yaml", "generation: {", f"generation: {{interpreter: {places[0]}, ")
+    with (copy.path / "config" / "tiny.yaml").open("a") as handle:
+        handle.write(f"generation: {{interpreter: {places[0]}}}\n")
     assert "generate" not in copy.would_run("--", target)
     copy.snakemake("--resources", "gpu=0", "--", target)
     assert "wildguard" in set(pd.read_csv(copy.path / target)["scorer"])

@@ -255,8 +255,6 @@ def _score(config: Config) -> Estimate:
     guard = parameters(KNOWN_SHAPES["allenai/wildguard"])
     chosen = config.scorers["wildguard"]
     backend = chosen.backend if isinstance(chosen, WildGuardSettings) else "hf"
-    # vLLM starts for each checkpoint, transformers once a process
-    starts = count if backend == "vllm" else (1 + len(config.regime_slugs())) * len(config.models)
 
     def seconds(card: Card) -> float:
         found = 0.0
@@ -269,7 +267,7 @@ def _score(config: Config) -> Estimate:
                 found += count * decoding_seconds(
                     guard, one.outputs, GUARD_ANSWER_TOKENS, chosen.batch_size, card, backend
                 )
-                found += starts * loading_seconds(guard * BF16)
+                found += (1 + len(config.regime_slugs())) * len(config.models) * loading_seconds(guard * BF16)
             elif scorer == "toxigen_roberta":
                 found += count * forward_seconds(CLASSIFIER_PARAMETERS, one.outputs * one.new_tokens, card)
         return found

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -197,8 +199,8 @@ def answering(monkeypatch: pytest.MonkeyPatch, answers: dict[str, str]) -> list[
     """Let the guard answer by what the response says; return the numbers of requests, call by call."""
     calls: list[int] = []
 
-    def make(folder: Path, chosen: WildGuardSettings, device: str, name: str) -> wildguard.Responder:
-        tokenizer = load_tokenizer(folder)
+    def make(guard: wildguard.Guard) -> wildguard.Responder:
+        tokenizer = load_tokenizer(guard.folder)
 
         def respond(requests: Sequence[Request]) -> list[str]:
             calls.append(len(requests))
@@ -235,6 +237,59 @@ def test_verdicts_missing_and_empty(folder: Path, tmp_path: Path, monkeypatch: p
         "verdicts": {"empty": 2, "harmful": 3, "not applicable": 1, "unharmful": 1, "unreadable": 1},
     }
     assert guard.score([]) == []
+
+
+def test_vllm_answers_in_its_own_interpreter(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in = Path(__file__).resolve().parents[1] / "fake_vllm"
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{stand_in}:$PYTHONPATH" exec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setenv("FAKE_VLLM_LOG", str(tmp_path / "log.jsonl"))
+    chosen = settings(tmp_path, backend="vllm", max_new_tokens=3)
+    guard = WildGuard("wildguard", chosen, folder, "cpu", str(python))
+    scores = guard.score(items(*TALKS, ("p", "")))
+    asked = guard.requests(items(*TALKS))
+    tokenizer = load_tokenizer(folder)
+    for request, found in zip(asked, scores, strict=False):
+        # the stand-in repeats the input without its BOS, from a place on
+        ids = request.ids[1:] * 2
+        runs = {tokenizer.decode(ids[at : at + 3], skip_special_tokens=True) for at in range(len(request.ids) - 1)}
+        assert found.answer in runs
+    assert scores[1].answer == scores[3].answer
+    assert (scores[4].value, scores[4].answer) == (0, None)
+    start, generate = read_jsonl(tmp_path / "log.jsonl")
+    assert (start["model"], start["options"]["dtype"], start["options"]["max_num_seqs"]) == (str(folder), "float32", 2)
+    assert [tuple(ids) for ids in generate["prompts"]] == [request.ids for request in asked[:3]]
+    assert {(one["temperature"], one["max_tokens"]) for one in generate["params"]} == {(0.0, 3)}
+
+
+def test_a_guard_is_asked_once_for_all_checkpoints(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = answering(
+        monkeypatch, {"GOOD 0": ANSWER.format("no", "no", "yes"), "OTHER": ANSWER.format("no", "no", "no")}
+    )
+    options = stage_options(tmp_path, folder)
+    reference = tmp_path / "generations" / "reference"
+    second = shutil.copytree(reference, tmp_path / "generations" / "h050")
+    for place in (reference, second):
+        text = (place / "wildguardmix.jsonl").read_text(encoding="utf-8").replace("GOOD 1", "OTHER")
+        (place / "wildguardmix.jsonl").write_text(text.replace("GOOD 0", "OTHER 2") if place == second else text)
+    options[options.index("--checkpoints") + 1 : options.index("--generations")] = ["reference", "h050"]
+    judge.main(options)
+    assert len(calls) == 1
+    table = pd.read_csv(tmp_path / "out" / "outputs.csv")
+    assert table["checkpoint"].tolist() == ["reference"] * 4 + ["h050"] * 4
+    assert table["score"].tolist() == [1, 0, 1, 0, 0, 0, 0, 0]
+    counts = read_json(tmp_path / "out" / "manifest.json")["outputs"]
+    assert {slug: found["wildguardmix"]["n"] for slug, found in counts.items()} == {"reference": 4, "h050": 4}
+
+
+def test_without_the_interpreter_the_stage_names_the_mend(tmp_path: Path, folder: Path) -> None:
+    options = stage_options(tmp_path, folder, backend="vllm")
+    assert "python" not in options[1]
+    with pytest.raises(UserError, match="nowhere/python: no such interpreter: run `make env-vllm`"):
+        judge.main([*options, "--vllm-python", "nowhere/python"])
 
 
 def test_a_missing_response_or_prompt_is_an_error(folder: Path, tmp_path: Path) -> None:

@@ -37,5 +37,6 @@ def test_only_generation_runs_elsewhere(root: Path, tmp_path: Path) -> None:
     assert all(line.startswith("generate --python .venv-vllm/bin/python --log") for line in chosen["generate"])
     assert all(" --gpu 2 " in line for line in chosen["generate"])
     assert not any("--python" in line for stage, lines in chosen.items() if stage != "generate" for line in lines)
+    assert not any("--vllm-python" in line for lines in chosen.values() for line in lines)
     named = commands(root, tmp_path, "backend: vllm", "interpreter: /opt/vllm/bin/python")
     assert all(line.startswith("generate --python /opt/vllm/bin/python ") for line in named["generate"])

@@ -1,16 +1,21 @@
 """Scorers and topics in the workflow: what is planned, what a change of scorer reruns, a run with models as scorers."""
 
 import json
+import re
+import sys
 from pathlib import Path
 
 import pandas as pd
+import yaml
 
+from refbias.artifacts import read_json
 from tests.tiny import build_tiny
 from tests.tiny_classifier import build_roberta
 from tests.workflow.conftest import Checkout, make_checkout
 from tests.workflow.test_reruns import PICTURES
 
 FORMAT = "<|user|>\n[INST] Judge.\n{prompt}\n{response}\n[/INST]\n<|assistant|>\n"
+MODEL_RULES = ("score", "topics")
 SCORERS = """
 scorers:
   wildguard:
@@ -52,10 +57,55 @@ def test_models_of_scorers_and_the_topic_map_are_planned(root: Path, tmp_path: P
     assert (found["acquire_guard"], found["topics"], found["score"], found["generate"]) == (2, 1, 3, 7)
     plan = checkout.snakemake("--dry-run", "--printshellcmds", "results/tiny/scores/tiny-gemma/full/outputs.csv").stdout
     assert "python -m refbias judge --gpu 1 --log" in plan
+    assert "--vllm-python" not in plan
     assert '"topics_file": "results/tiny/topics/topics.csv"' in plan
     with (checkout.path / "config" / "tiny.yaml").open("a") as handle:
         handle.write("topics: {mapper: llm, model: {kind: local, path: models/guard}}\n")
     assert checkout.would_run()["acquire_guard"] == 3
+
+
+def test_where_the_interpreter_of_a_guard_lies_scores_nothing_again(copy: Checkout, root: Path, tmp_path: Path) -> None:
+    folder = build_tiny("mistral", copy.path / "models" / "guard")
+    config = read_json(folder / "config.json")
+    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 4096}))
+    build_roberta(copy.path / "models" / "roberta")
+    places = [tmp_path / name / "python" for name in ("one", "two")]
+    for place in places:
+        place.parent.mkdir()
+        stand_in = root / "tests" / "fake_vllm"
+        place.write_text(f'#!/bin/sh\nPYTHONPATH="{stand_in}:$PYTHONPATH" exec "{sys.executable}" "$@"\n')
+        place.chmod(0o755)
+    use_models(copy)
+    copy.edit("config/tiny.yaml", "max_unreadable: 1", "max_unreadable: 1\n    backend: vllm")
+    target = "results/tiny/scores/tiny-gemma/reference/outputs.csv"
+    plan = copy.snakemake("--dry-run", "--printshellcmds", target).stdout
+    assert "--vllm-python .venv-vllm/bin/python --output" in plan
+    with (copy.path / "config" / "tiny.yaml").open("a") as handle:
+        handle.write(f"generation: {{interpreter: {places[0]}}}\n")
+    assert "generate" not in copy.would_run("--", target)
+    copy.snakemake("--resources", "gpu=0", "--", target)
+    assert "wildguard" in set(pd.read_csv(copy.path / target)["scorer"])
+    copy.edit("config/tiny.yaml", str(places[0]), str(places[1]))
+    assert copy.would_run("--", target) == {}
+
+
+def test_models_that_score_or_map_go_to_the_partition_of_gpus(root: Path, tmp_path: Path) -> None:
+    checkout = make_checkout(root, tmp_path / "fresh")
+    profile = yaml.safe_load((root / "workflow" / "profiles" / "slurm" / "profile.v9+.yaml").read_text("utf-8"))
+    chosen = [f"{rule}:slurm_partition={profile['set-resources'][rule]['slurm_partition']}" for rule in MODEL_RULES]
+
+    def partitions() -> dict[str, set[str]]:
+        printed = checkout.snakemake("--dry-run", "--set-resources", *chosen).stdout
+        blocks = re.findall(r"^rule (\w+):\n((?:    .*\n)+)", printed, re.MULTILINE)
+        found = {rule: set(re.findall(r"slurm_partition=(\w+)", text)) for rule, text in blocks if rule in MODEL_RULES}
+        return found
+
+    without_topics(checkout)
+    assert partitions() == {"topics": {"cpu"}, "score": {"cpu"}}
+    use_models(checkout)
+    with (checkout.path / "config" / "tiny.yaml").open("a") as handle:
+        handle.write("topics: {mapper: llm, model: {kind: local, path: models/guard}}\n")
+    assert partitions() == {"topics": {"gpu"}, "score": {"gpu"}}
 
 
 def test_scoring_by_rule_asks_for_no_gpu(root: Path, tmp_path: Path) -> None:

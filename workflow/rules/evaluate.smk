@@ -7,8 +7,8 @@ if TOPIC_MAP:
 
     rule topics:
         input:
-            topic_model(),
             prompt_sources("wildguardmix"),
+            model=topic_model(),
         output:
             table=TOPIC_MAP,
             manifest=f"{RESULTS}/topics/manifest.json",
@@ -66,7 +66,8 @@ rule generate:
         settings=lambda w: settings.generate_slice(CONFIG, w.model, TOPIC_MAP),
         code=code("generate"),
         data=prompt_content(),
-        interpreter=interpreter_option(),
+        # what asks for the output is not recorded: where an interpreter lies reruns nothing
+        interpreter=lambda w, output: interpreter_option(),
         reference=subpath(input[0], parent=True),
         checkpoint=checkpoint_option,
         folder=subpath(output[0], parent=True),
@@ -101,6 +102,8 @@ rule score:
         code=code("judge" if GUARDS else "score"),
         data=scorer_content(),
         guards=["--guards", f"{RESULTS}/guards"] if GUARDS else [],
+        # not recorded either
+        vllm=lambda w, output: guard_interpreter_option(),
         generations=lambda w: f"{RESULTS}/generations/{w.model}/{w.source}",
         checkpoints=lambda w: ["reference"] if w.source == "reference" else CHECKPOINTS,
         folder=subpath(output[0], parent=True),
@@ -109,4 +112,4 @@ rule score:
         + ("judge --gpu {resources.gpu}" if GUARDS else "score")
         + " --log {log} --settings {params.settings:q} --generations {params.generations:q}"
         " --model {wildcards.model} --source {wildcards.source} --checkpoints {params.checkpoints:q}"
-        " {params.guards:q} --output {params.folder:q}"
+        " {params.guards:q} {params.vllm:q} --output {params.folder:q}"

@@ -4,6 +4,8 @@ The stage is `score`; this is its entry where a model runs, so that scoring by r
 torch nor reruns when code of models changes.
 """
 
+import argparse
+from functools import partial
 from pathlib import Path
 
 from refbias.cli.score import by_rule, run
@@ -14,8 +16,8 @@ from refbias.scorers import Scorer
 from refbias.scorers.neural import make_neural_scorer
 
 
-def make(name: str, settings: ScoreStage, guards: Path | None) -> Scorer:
-    """Make any scorer.
+def make(name: str, settings: ScoreStage, guards: Path | None, python: str | None = None) -> Scorer:
+    """Make any scorer; `python` is the interpreter of guards that vLLM runs.
 
     Raises
     ------
@@ -26,10 +28,12 @@ def make(name: str, settings: ScoreStage, guards: Path | None) -> Scorer:
         return by_rule(name, settings, guards)
     if guards is None:
         raise UserError(f"scorer {name} runs a model: name the folder of scorers' models by --guards")
-    return make_neural_scorer(name, settings.settings[name], guards / name, settings.device or "auto")
+    return make_neural_scorer(name, settings.settings[name], guards / name, settings.device or "auto", python)
 
 
 def main(argv: list[str]) -> None:
     """Write ``outputs.csv`` (a row an output, no text), ``answers.jsonl`` (what guards wrote) and the manifest."""
     keep_freed_memory()
-    run(argv, make, "judge")
+    own = argparse.ArgumentParser(add_help=False)
+    own.add_argument("--vllm-python", help="interpreter that has vLLM, for guards with that backend")
+    run(argv, partial(make, python=own.parse_known_args(argv)[0].vllm_python), "judge", [own])

@@ -2,8 +2,9 @@
 
 import argparse
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +50,16 @@ def read_outputs(folder: Path, benchmark: str) -> list[dict[str, Any]]:
     return rows
 
 
-def score_outputs(rows: list[dict[str, Any]], benchmark: str, where: str, scorer: Scorer) -> list[Score]:
-    """Score the part of each output that the benchmark scores."""
+def score_outputs(rows: Mapping[str, list[dict[str, Any]]], benchmark: str, scorer: Scorer) -> dict[str, list[Score]]:
+    """Score the part of each output that the benchmark scores, all checkpoints at once: an engine starts once."""
     extract = BENCHMARKS[benchmark].extract
-    return scorer.score(
-        [ScoredItem(f"{where}/{row['prompt_id']}/{row['sample']}", row["user"], extract(row["text"])) for row in rows]
-    )
+    items = [
+        ScoredItem(f"{slug}/{benchmark}/{row['prompt_id']}/{row['sample']}", row["user"], extract(row["text"]))
+        for slug, outputs in rows.items()
+        for row in outputs
+    ]
+    scores = iter(scorer.score(items))
+    return {slug: list(islice(scores, len(outputs))) for slug, outputs in rows.items()}
 
 
 def evaluation(scorers: Mapping[str, Scorer]) -> dict[str, Any]:
@@ -105,7 +110,10 @@ class Scored:
     counts: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def add(self, place: list[str], name: str, rows: list[dict[str, Any]], scores: list[Score], seconds: float) -> None:
-        """Add the outputs of one benchmark and checkpoint; `place` is benchmark, model, regime, checkpoint."""
+        """Add the outputs of one benchmark and checkpoint; `place` is benchmark, model, regime, checkpoint.
+
+        `seconds` is the checkpoint's share, by its outputs, of the time that the benchmark took.
+        """
         benchmark, _, _, slug = place
         self.counts.setdefault(slug, {})[benchmark] = {**tally(scores), "seconds": seconds}
         for row, score in zip(rows, scores, strict=True):
@@ -118,10 +126,24 @@ class Scored:
                 output = {"prompt_id": row["prompt_id"], "sample": row["sample"]}
                 self.answers.append({**keys, **output, "verdict": score.verdict, "answer": score.answer})
 
+    def sort(self, checkpoints: Sequence[str]) -> None:
+        """Put rows and answers into the order of the checkpoints, and of the benchmarks within each."""
+        place = {slug: at for at, slug in enumerate(checkpoints)}
+        self.table.sort(key=lambda row: place[row[3]])
+        self.answers.sort(key=lambda answer: place[answer["checkpoint"]])
 
-def run(argv: list[str], make: Callable[[str, ScoreStage, Path | None], Scorer], program: str) -> None:
-    """Score with the scorers that `make` makes; write ``outputs.csv``, guards' answers and the manifest."""
-    parser = argparse.ArgumentParser(prog=f"refbias {program}", description=__doc__)
+
+def run(
+    argv: list[str],
+    make: Callable[[str, ScoreStage, Path | None], Scorer],
+    program: str,
+    parents: Sequence[argparse.ArgumentParser] = (),
+) -> None:
+    """Score with the scorers that `make` makes; write ``outputs.csv``, guards' answers and the manifest.
+
+    `parents` take options of the caller's own.
+    """
+    parser = argparse.ArgumentParser(prog=f"refbias {program}", description=__doc__, parents=list(parents))
     parser.add_argument("--settings", required=True, help="JSON slice of the configuration")
     parser.add_argument("--generations", type=Path, required=True, help="folder CHECKPOINT/ of generations")
     parser.add_argument("--model", required=True)
@@ -138,18 +160,15 @@ def run(argv: list[str], make: Callable[[str, ScoreStage, Path | None], Scorer],
     with Stage("score", settings.model_dump(mode="json"), options.output, inputs) as stage:
         scorers = {name: make(name, settings, options.guards) for name in sorted(set(settings.scorers.values()))}
         found = Scored()
-        for slug in options.checkpoints:
-            for benchmark, name in settings.scorers.items():
-                rows = read_outputs(options.generations / slug, benchmark)
-                start = time.perf_counter()
-                scores = score_outputs(rows, benchmark, f"{slug}/{benchmark}", scorers[name])
-                found.add(
-                    [benchmark, options.model, options.source, slug],
-                    name,
-                    rows,
-                    scores,
-                    round(time.perf_counter() - start, 3),
-                )
+        for benchmark, name in settings.scorers.items():
+            rows = {slug: read_outputs(options.generations / slug, benchmark) for slug in options.checkpoints}
+            start = time.perf_counter()
+            scores = score_outputs(rows, benchmark, scorers[name])
+            share = (time.perf_counter() - start) / max(1, sum(map(len, rows.values())))
+            for slug, outputs in rows.items():
+                place = [benchmark, options.model, options.source, slug]
+                found.add(place, name, outputs, scores[slug], round(share * len(outputs), 3))
+        found.sort(options.checkpoints)
         if settings.settings:
             # first, so that a stage that refuses them leaves them to be looked at
             write_jsonl(options.output / "answers.jsonl", found.answers)

@@ -33,7 +33,10 @@ class WildGuardSettings(Strict):
         description="Text file with the guard's input, `{prompt}` and `{response}` in it; empty = read from the "
         "installed package wildguard 1.0.1.",
     )
-    backend: Literal["hf"] = Field(default="hf", description="Generation backend.")
+    backend: Literal["hf", "vllm"] = Field(
+        default="hf",
+        description="`hf`: transformers; `vllm`: vLLM (`make env-vllm`), by the interpreter of `generation`.",
+    )
     dtype: Dtype = Field(default="bfloat16", description="Number type of weights and activations.")
     batch_size: int = Field(default=32, ge=1, description="Responses judged together.")
     max_new_tokens: int = Field(default=128, ge=1, description="New tokens at most.")

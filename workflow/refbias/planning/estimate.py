@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from refbias.config.external import hub_needs
 from refbias.config.models import GgufPackageSource
 from refbias.config.root import Config, Regime
+from refbias.config.scorers import WildGuardSettings
 from refbias.planning import workload
 from refbias.planning.facts import (
     CARDS,
@@ -252,6 +253,8 @@ def _score(config: Config) -> Estimate:
     asked = {name: workload.responses(config, name) for name in judged}
     count = _checkpoints(config) * len(config.models)
     guard = parameters(KNOWN_SHAPES["allenai/wildguard"])
+    chosen = config.scorers["wildguard"]
+    backend = chosen.backend if isinstance(chosen, WildGuardSettings) else "hf"
 
     def seconds(card: Card) -> float:
         found = 0.0
@@ -261,7 +264,9 @@ def _score(config: Config) -> Estimate:
             if scorer == "wildguard":
                 tokens += one.outputs * GUARD_PROMPT_TOKENS
                 found += count * forward_seconds(guard, tokens, card)
-                found += count * decoding_seconds(guard, one.outputs, GUARD_ANSWER_TOKENS, 32, card, "hf")
+                found += count * decoding_seconds(
+                    guard, one.outputs, GUARD_ANSWER_TOKENS, chosen.batch_size, card, backend
+                )
                 found += (1 + len(config.regime_slugs())) * len(config.models) * loading_seconds(guard * BF16)
             elif scorer == "toxigen_roberta":
                 found += count * forward_seconds(CLASSIFIER_PARAMETERS, one.outputs * one.new_tokens, card)

@@ -9,7 +9,11 @@ from refbias.tables import TextTable
 from refbias.tables.formats import count, duration, loss, memory, percent, threshold
 from refbias.tables.labels import BENCHMARK_LABELS, benchmark_label, ordered, regime_label, scorer_label, unit_label
 
-STAGE_ORDER = ("acquire", "finetune", "merge", "represent", "shift", "generate", "score", "analyse", "tables")
+STAGE_ORDER = (
+    *("preflight", "fetch", "prepare", "acquire", "finetune", "merge", "represent", "shift", "seeds"),
+    *("ablation_sentences", "represent_ablations", "ablate", "topics", "generate", "score"),
+    *("analyse", "analyse_ablations", "records", "tables"),
+)
 
 
 def losses(inputs: ReportInputs) -> TextTable:

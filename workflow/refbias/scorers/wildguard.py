@@ -2,17 +2,23 @@
 
 Prompt and response are put into the guard's input format, handed over as token ids with exactly one
 BOS, and answered greedily; only the new tokens are read. A backend is a function from requests to
-texts, so that another engine is one more line in `RESPONDERS`.
+texts, so that another engine is one more line in `RESPONDERS`. vLLM runs in a process of its own
+interpreter where it is not installed beside this one.
 """
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from refbias.benchmarks.base import Sampling
+from refbias.config.base import Device
+from refbias.config.generation import GenerationSettings
+from refbias.config.models import Compute
 from refbias.config.scorers import WildGuardSettings
 from refbias.errors import UserError
 from refbias.generation.base import Request
+from refbias.generation.completion import complete
 from refbias.generation.hf import generate
 from refbias.models import load_lm, load_tokenizer, torch_dtype
 from refbias.models.chat import as_text, encode
@@ -31,22 +37,51 @@ _VERDICTS: dict[str | None, tuple[int | None, str]] = {
 }
 
 
-def hf_responder(folder: Path, settings: WildGuardSettings, device: str, name: str) -> Responder:
+@dataclass(frozen=True)
+class Guard:
+    """The model that a backend starts: its folder and settings, the device, its name in an error.
+
+    `python` is the interpreter of a backend that has its own; None: the configuration's default.
+    """
+
+    folder: Path
+    settings: WildGuardSettings
+    device: Device
+    name: str
+    python: str | None = None
+
+
+def hf_responder(guard: Guard) -> Responder:
     """Load the guard into this process; see `refbias.generation.hf`."""
+    folder, settings, device = guard.folder, guard.settings, guard.device
     model = load_lm(folder, dtype=torch_dtype(settings.dtype), device=device)
     tokenizer = load_tokenizer(folder)
     greedy = Sampling(samples=1, temperature=0.0, top_p=1.0, max_new_tokens=settings.max_new_tokens)
 
     def respond(requests: Sequence[Request]) -> list[str]:
         outputs = generate(
-            model, tokenizer, requests, greedy, 0, benchmark="judge", batch_size=settings.batch_size, name=name
+            model, tokenizer, requests, greedy, 0, benchmark="judge", batch_size=settings.batch_size, name=guard.name
         )
         return [output.text for output in outputs]
 
     return respond
 
 
-RESPONDERS: dict[str, Callable[[Path, WildGuardSettings, str, str], Responder]] = {"hf": hf_responder}
+def vllm_responder(guard: Guard) -> Responder:
+    """Start vLLM for each call, so that its memory is free between two; see `refbias.generation.completion`."""
+    settings = guard.settings
+    engine = GenerationSettings(backend="vllm", interpreter=guard.python, batch_size=settings.batch_size)
+    compute = Compute(device=guard.device, dtype=settings.dtype)
+
+    def respond(requests: Sequence[Request]) -> list[str]:
+        return complete(
+            guard.folder, requests, settings.max_new_tokens, generation=engine, compute=compute, name=guard.name
+        )
+
+    return respond
+
+
+RESPONDERS: dict[str, Callable[[Guard], Responder]] = {"hf": hf_responder, "vllm": vllm_responder}
 
 
 class WildGuard:
@@ -62,6 +97,8 @@ class WildGuard:
         The guard's model.
     device
         ``auto``, ``cpu``, ``cuda`` or ``mps``.
+    python
+        Interpreter that has vLLM, for that backend; None: the configuration's default.
 
     Raises
     ------
@@ -71,12 +108,14 @@ class WildGuard:
 
     kind = "guard"
 
-    def __init__(self, name: str, settings: WildGuardSettings, folder: Path, device: str) -> None:
+    def __init__(
+        self, name: str, settings: WildGuardSettings, folder: Path, device: Device, python: str | None = None
+    ) -> None:
         self.name = name
         self.settings = settings
         self.format = load_format(settings.prompt_file, name)
         check_directory(folder)
-        self._folder, self._device = folder, device
+        self._guard = Guard(folder, settings, device, name, python)
         self._tokenizer = load_tokenizer(folder)
         self._respond: Responder | None = None
 
@@ -89,7 +128,7 @@ class WildGuard:
     def fingerprint(self) -> str:
         """Hash of model, format and settings, 12 hexadecimal digits."""
         parts = [
-            weights_fingerprint(self._folder),
+            weights_fingerprint(self._guard.folder),
             self.format.sha256,
             self.settings.model_dump_json(exclude={"prompt_file"}),
         ]
@@ -123,8 +162,7 @@ class WildGuard:
         answers: dict[tuple[int, ...], str] = {}
         if distinct:
             if self._respond is None:
-                respond = RESPONDERS[self.settings.backend]
-                self._respond = respond(self._folder, self.settings, self._device, self.name)
+                self._respond = RESPONDERS[self.settings.backend](self._guard)
             answers = dict(zip(distinct, self._respond(list(distinct.values())), strict=True))
         waiting = iter(asked)
         return [

@@ -77,6 +77,34 @@ def test_the_text_has_a_command_or_a_reason_for_every_picture(folder: Path) -> N
         assert f"| figure {number} |" in text
 
 
+def test_data_files_are_those_that_the_run_reads(tmp_path: Path) -> None:
+    files = {name: tmp_path / f"{name}.jsonl" for name in ("prompts", "split", "alpaca")}
+    for name, path in files.items():
+        path.write_text(f"{name}\n")
+    local = {name: {"source": {"kind": "local", "path": str(path)}} for name, path in files.items()}
+    config = config_root.from_mapping(
+        {
+            **CONFIG,
+            "data": {"wildguardmix": local["prompts"], "alpaca": local["alpaca"]},
+            "splits": {"unharmful": {"file": str(files["split"])}},
+            "ablations": {},
+        }
+    )
+    found = provenance.data_files(config)
+    for role, name in (
+        ("splits/unharmful", "split"),
+        ("prompts/wildguardmix", "prompts"),
+        ("anchors/alpaca", "alpaca"),
+    ):
+        digest = hashlib.sha256(files[name].read_bytes()).hexdigest()
+        assert found[role] == {"file": str(files[name]), "sha256": digest}
+    # made from WildGuardMix, but not yet here
+    made = "results/demo/splits/wildguard_harmful.jsonl"
+    assert found["splits/harmful"] == {"file": made, "sha256": "absent"}
+    assert "prompts/wildguardmix/wildguardmix_test.jsonl" not in found
+    assert "prompts/toxigen/toxigen" in found
+
+
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 def test_the_commit_is_that_of_the_checkout(folder: Path) -> None:
     assert provenance.commit() == {"commit": None, "changed_files": None}

@@ -9,7 +9,7 @@ class ProvenanceStage(Strict):
     """Slice of the configuration that the stage `provenance` sees.
 
     `config` is the whole configuration, `config_file` the file it was read from, relative to the working folder;
-    `splits`, `prompts` and `data` map names to files or folders, None = shipped; `lacks` maps every table and figure of the paper to what the run lacks for it.
+    `lacks` maps every table and figure of the paper to what the run lacks for it.
     """
 
     run: str
@@ -17,7 +17,4 @@ class ProvenanceStage(Strict):
     models: list[str]
     config: dict[str, Any]
     config_file: str
-    splits: dict[str, str | None]
-    prompts: dict[str, str | None]
-    data: dict[str, str | None]
     lacks: dict[str, str]

@@ -69,10 +69,10 @@ def build_tulu(path: Path) -> None:
 
 
 BUILDERS: dict[str, Callable[[Path], object]] = {
-    **{
-        family: lambda folder, family=family: build_tiny(family, folder)  # type: ignore[misc]
-        for family in ("llama", "mistral", "gemma3")
-    },
+    # of one seed the first two would be the same model
+    "llama": lambda folder: build_tiny("llama", folder, seed=0),
+    "mistral": lambda folder: build_tiny("mistral", folder, seed=1),
+    "gemma3": lambda folder: build_tiny("gemma3", folder, seed=2),
     "roberta": build_roberta,
     "wildguardmix": build_wildguardmix,
     "decodingtrust": build_decodingtrust,

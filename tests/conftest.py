@@ -8,6 +8,20 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Two workers (`make test`): a file's tests stay together, and all that share the one finished run.
+
+    These come first: they take longest.
+    """
+
+    def shares(item: pytest.Item) -> bool:
+        return "finished" in getattr(item, "fixturenames", ())
+
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("finished" if shares(item) else item.path.name))
+    items.sort(key=lambda item: not shares(item))
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     return ROOT

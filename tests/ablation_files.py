@@ -71,7 +71,7 @@ def write_variants(stimuli: Path, folder: Path) -> dict[str, str]:
             table = [{**row, column: _longer(row[column], cell)} for row in rows(stimuli / f"{name}.tsv")]
             write(folder / f"{name}_{cell}.tsv", table)
     anchors = rows(stimuli / "anchors.tsv")
-    write(folder / "masked.tsv", [{**row, "text": f"People {row['text'].split(' ', 1)[1]}"} for row in anchors])
+    write(folder / "masked.tsv", [{**row, "text": f"People of line {at} wait."} for at, row in enumerate(anchors)])
     write(folder / "words.tsv", [{"id": f"w{at:03d}", "group": "control", "text": f"word{at}"} for at in range(40)])
     return {
         "variants_dir": str(folder),

@@ -18,8 +18,6 @@ import numpy as np
 import pandas as pd
 from safetensors.numpy import save_file
 
-from refbias.config.root import Config
-
 FAMILIES = {"big-llama": "llama", "big-mistral": "mistral", "big-gemma": "gemma"}
 REGIMES = ("full", "lora")
 SPLITS = ("unharmful", "harmful")
@@ -36,7 +34,7 @@ ATTRIBUTE_CELLS = ("base", "subj_v1", "subj_v2", "syn_v1", "syn_v2", "syn_v3")
 TARGET_CELLS = ("base", "passive", "passive_rephrased", "syn_v1", "syn_v2", "syn_v3")
 SOURCES = ("neutral", "words", "alpaca", "tulu")
 COUNTS, ANCHOR_SEEDS = (50, 1000), (0, 1)
-CONFIG = f"""
+WITHOUT_ABLATIONS = f"""
 run: replay
 seed: {SEED}
 models:
@@ -49,11 +47,10 @@ benchmarks:
   decodingtrust: {{scorer: agreement_rule}}
   toxigen: {{scorer: agreement_rule}}
 """
-_SECTIONS = {
-    "ablations": "ablations: {run: [attributes, targets, anchors, pooling]}\n",
-    "training_seeds": "training_seeds: {seeds: [1, 2]}\n",
-}
-CONFIG += "".join(text for name, text in _SECTIONS.items() if name in Config.model_fields)
+CONFIG = f"""{WITHOUT_ABLATIONS}
+ablations: {{run: [attributes, targets, anchors, pooling]}}
+training_seeds: {{seeds: [1, 2]}}
+"""
 
 
 @dataclass
@@ -195,13 +192,7 @@ def plant(checkout: Path, methods: tuple[str, ...]) -> Planted:
         folder = results / "ablations" / next(iter(FAMILIES)) / str(regime)
         write_json(folder / "manifest.json", {"stage": "ablate", "seconds": 1.0})
         frame.to_csv(folder / "delta_b.csv", index=False)
-    frames = {"ablations/training_seeds.csv": planted.seeds}
-    if "ablations" not in Config.model_fields:
-        frames["tables/ablations.csv"] = planted.ablations
-    for name, frame in frames.items():
-        (results / name).parent.mkdir(parents=True, exist_ok=True)
-        frame.to_csv(results / name, index=False)
-    _variants(checkout)
+    planted.seeds.to_csv(results / "ablations" / "training_seeds.csv", index=False)
     for path in results.rglob("*"):
         os.utime(path, (1_700_000_000, 1_700_000_000))
     return planted
@@ -367,15 +358,3 @@ def _training_seeds(rng: np.random.Generator, groups: list[str]) -> pd.DataFrame
     ]
     columns = ["model", "regime", "split", "seed", "group", "method", "n_anchors", "delta_b"]
     return pd.DataFrame(rows, columns=columns)
-
-
-def _variants(checkout: Path) -> None:
-    """Write variants of the sentence files where none ship."""
-    folder = checkout / "data" / "stimuli" / "variants"
-    folder.mkdir(exist_ok=True)
-    for kind, cells in (("attributes", ATTRIBUTE_CELLS[1:]), ("targets", TARGET_CELLS[1:])):
-        base = (folder.parent / f"{kind}.tsv").read_text(encoding="utf-8")
-        for cell in cells:
-            path = folder / f"{kind}_{cell}.tsv"
-            if not path.exists():
-                path.write_text(base, encoding="utf-8")

@@ -18,7 +18,7 @@ from refbias.cli import ablate, ablation_sentences
 from refbias.config.ablations import AblationSettings
 from refbias.config.root import Config, ablate_slice, ablation_sentences_slice, from_mapping
 from refbias.errors import UserError
-from refbias.metrics import METHODS, Embeddings
+from refbias.metrics import METHODS, Embeddings, cka_shift, procrustes_shift
 from refbias.metrics.nested import bias_of_distances, fast_unit_rows, prefix_distances
 from refbias.stimuli import load_groups
 from tests.ablation_files import many, rows, write_variants
@@ -297,6 +297,29 @@ def test_methods_that_need_both_models_go_through_the_plain_functions(
     assert set(chosen["ablation"]) == {"attributes", "targets", "pooling", "layer", "bos"}
     expected = case.delta_b("h100", "rr", case.find("base", "anchor"), targets="targets_syn_v2")
     check(chosen, expected, ablation="targets", cell="syn_v2", checkpoint="h100", n_anchors=50)
+
+
+def test_the_options_of_the_shift_hold_in_every_cell(case: Case, tmp_path: Path) -> None:
+    data = case.config.model_dump(mode="json")
+    data["ablations"] |= {"run": ["targets"], "targets": ["passive"], "methods": ["procrustes_seat", "cka_drift"]}
+    data["shift"] |= {"procrustes_fit": "all", "cka_kernel": "rbf"}
+    other = Case(from_mapping(data), tmp_path)
+    table = other.run()
+    options: dict[str, Any] = {
+        "procrustes_seat": (procrustes_shift, {"fit": "all"}),
+        "cka_drift": (cka_shift, {"kernel": "rbf"}),
+    }
+    assert len(table) == 2 * 2 * (24 + 25), "base and passive, two checkpoints and methods; the base has a control"
+    for cell, targets in (("base", "base"), ("passive", "targets_passive")):
+        anchors = other.find("base", "anchor")
+        pair = [other.embeddings(slug, "embeddings", targets, "base", anchors) for slug in ("reference", "h100")]
+        for method, (function, option) in options.items():
+            expected = {group: result.delta_b for group, result in function(*pair, **option).items()}
+            plain = {group: result.delta_b for group, result in function(*pair).items()}
+            # any two points are alike to CKA, and the control has two
+            moved = {group: abs(plain[group] - value) for group, value in expected.items() if group != "control"}
+            assert min(moved.values()) > 1e-6, method
+            check(table, expected, cell=cell, method=method, checkpoint="h100")
 
 
 # --- distances -------------------------------------------------------------------------------

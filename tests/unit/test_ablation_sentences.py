@@ -159,7 +159,7 @@ def test_every_set_is_aligned_with_the_part_of_the_base_that_the_run_uses(
         s.id for s in sets["base"] if s.kind in ("positive", "negative")
     ]
     assert [s.id for s in sets["anchors_masked"]] == [s.id for s in sets["base"] if s.kind == "anchor"]
-    assert all(s.text.startswith("People ") for s in sets["anchors_masked"])
+    assert [s.text for s in sets["anchors_masked"]] == [f"People of line {at} wait." for at in range(30)]
     assert len(sets["anchors_words"]) == 20
     assert len(sets["anchors_alpaca"]) == 6
     assert found.drawn["alpaca"]["kept"] == 6
@@ -207,33 +207,57 @@ def test_shipped_variants_of_replaced_sets_are_left_out_with_the_reason(root: Pa
         (
             "attributes_syn_v1",
             lambda table: table[1:],
-            r":2: 'n001' 'negative' stands where .*attributes.tsv:2 has 'p001'",
+            r"_syn_v1.tsv:2: id 'n001' stands where the base file has 'p001' \(.*attributes.tsv:2\)",
         ),
-        ("attributes_syn_v1", lambda table: table[:-1], r"199 rows for the 200 of"),
+        ("attributes_syn_v1", lambda table: table[:-1], r"_syn_v1.tsv:200: ends before id 'n100'"),
         (
             "attributes_syn_v1",
             lambda table: [{**table[0], "valence": "negative"}, *table[1:]],
-            r":2: 'p001' 'negative' stands where",
+            r"_syn_v1.tsv:2: 'p001' is 'negative', but 'positive' in the base file",
+        ),
+        (
+            "attributes_syn_v1",
+            lambda table: [table[0], {**table[1], "text": table[0]["text"].upper()}, *table[2:]],
+            r"_syn_v1.tsv:3: .* is already at .*_syn_v1.tsv:2",
         ),
         (
             "targets_passive",
             lambda table: [table[1], table[0], *table[2:]],
-            r":2: 't02' stands where .*targets.tsv:2 has 't01'",
+            r"_passive.tsv:2: id 't02' stands where the base file has 't01' \(.*targets.tsv:2\)",
         ),
         (
             "targets_passive",
             lambda table: [{**table[0], "template": "No slot here."}, *table[1:]],
-            r":2: .* slot \{group\}",
+            r"_passive.tsv:2: .* slot \{group\}",
         ),
-        ("masked", lambda table: [*table, {**table[0], "id": "a9999"}], r"1001 rows for the 1000 of"),
+        (
+            "targets_passive",
+            lambda table: [{**table[0], "template": "A {group} and a {more}."}, *table[1:]],
+            r"_passive.tsv:2: .* no other braces",
+        ),
+        (
+            "masked",
+            lambda table: [*table, {**table[0], "id": "a9999", "text": "One more."}],
+            r"masked.tsv:1002: id 'a9999'",
+        ),
+        (
+            "masked",
+            lambda table: [{**table[0], "text": "Muslims wait."}, *table[1:]],
+            r"masked.tsv:2: 'muslims' names the group muslims",
+        ),
+        (
+            "words",
+            lambda table: [{**table[0], "text": "three words here"}, *table[1:]],
+            r"words.tsv:2: .* at most 2",
+        ),
     ],
 )
-def test_a_variant_that_is_not_aligned_is_refused(
+def test_a_variant_or_anchor_that_does_not_fit_is_refused(
     files: dict[str, str], tmp_path: Path, name: str, change: Any, message: str
 ) -> None:
     path = tmp_path / "variants" / f"{name}.tsv"
     write(path, change(rows(path)))
-    settings = AblationSettings(**files, attributes=["syn_v1"], targets=["passive"], anchors=["neutral"])
+    settings = AblationSettings(**files, attributes=["syn_v1"], targets=["passive"], anchors=["words"])
     with pytest.raises(UserError, match=message):
         collect(SMALL, settings, 1)
 

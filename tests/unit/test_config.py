@@ -242,6 +242,19 @@ def test_a_change_of_an_ablation_enters_only_the_slices_that_it_concerns() -> No
     assert touched(models=["m"]) == touched(regimes=["full"]) == set()
 
 
+@pytest.mark.parametrize(
+    ("method", "key", "value"), [("procrustes_seat", "procrustes_fit", "all"), ("cka_drift", "cka_kernel", "rbf")]
+)
+def test_a_methods_option_enters_the_ablations_where_they_use_the_method(method: str, key: str, value: str) -> None:
+    def found(methods: list[str], **shift: str) -> str:
+        config = root.from_mapping({**MINIMAL, "ablations": {"methods": methods}, "shift": shift})
+        return root.ablate_slice(config, "m", "full")
+
+    assert found(["rr", "seat"], **{key: value}) == found(["rr", "seat"])
+    assert json.loads(found(["rr", method], **{key: value}))[key] == value
+    assert found(["rr", method], **{key: value}) != found(["rr", method])
+
+
 def test_slices_are_json_that_their_stage_parses() -> None:
     config = root.from_mapping(MINIMAL)
     data = json.loads(root.generate_slice(config, "m"))

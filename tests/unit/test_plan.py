@@ -156,7 +156,7 @@ def test_training_hours_by_hand(paper: Config) -> None:
 def test_ready_made_endpoints_are_not_trained(paper: Config) -> None:
     models = paper.model_dump(mode="json")["models"]
     models["llama"]["endpoints"]["full"] = {"unharmful": "a", "harmful": "b"}
-    stages = {stage.stage: stage.jobs for stage in plan(changed(paper, models=models))}
+    stages = {stage.stage: stage.jobs for stage in plan(changed(paper, models=models, training_seeds=None))}
     assert (stages["finetune full"], stages["finetune lora"]) == (4, 6)
 
 

@@ -265,3 +265,22 @@ def test_the_workflows_settings_are_read_too(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(UserError, match=r"preflight: 1 of \d+ checks fail \(gone\)"):
         stage.main(["--settings", preflight_slice(broken), "--without-gpu", "--output", str(tmp_path / "p.json")])
     assert read_json(tmp_path / "p.json")["ok"] is False
+
+
+def test_software_beside_the_environment(tmp_path: Path) -> None:
+    text = tmp_path / "format.txt"
+    text.write_text("<|user|> {prompt} {response} <|assistant|>")
+    guard = {"wildguard": {"prompt_file": str(text)}}
+    benchmarks = {"wildguardmix": {"scorer": "wildguard"}}
+    generation = {"backend": "vllm", "interpreter": str(tmp_path / "python")}
+    chosen = config(scorers=guard, benchmarks=benchmarks, generation=generation)
+    rows = {one.name: one for one in check(chosen) if one.kind == "software"}
+    assert rows["vLLM"].status == MISSING
+    assert "make env-vllm" in rows["vLLM"].found
+    assert rows[str(text)].status == OK
+    # the node that fetches does not generate
+    assert "vLLM" not in {one.name for one in check(chosen, gpu=False)}
+    (tmp_path / "python").symlink_to(sys.executable)
+    text.unlink()
+    rows = {one.name: one for one in check(chosen) if one.kind == "software"}
+    assert (rows["vLLM"].status, rows[str(text)].status) == (OK, MISSING)

@@ -61,20 +61,48 @@ def test_everything_that_makes_a_run_is_said(folder: Path) -> None:
     assert found["data"]["prompts/decodingtrust/decodingtrust_user_prompts.csv"]["sha256"] != "absent"
     assert len(found["code"]["stages"]) == 10
     assert found["inputs"]["table1.csv"]["sha256"] == hashlib.sha256(b"n\n1\n").hexdigest()
-    assert found["commands"]["table_3"].endswith("--configfile config/demo.yaml table_3")
+    assert found["commands"]["table_3"] == "snakemake table_3 --cores 1 --resources gpu=1 --configfile config/demo.yaml"
     assert found["commands"]["figure_11"] == ""
 
 
 def test_the_text_has_a_command_or_a_reason_for_every_picture(folder: Path) -> None:
     run(folder)
     text = (folder / "out/reproduce.md").read_text()
-    assert "`snakemake --cores 1 --resources gpu=1 --configfile config/demo.yaml table_1`" in text
+    assert "`snakemake table_1 --cores 1 --resources gpu=1 --configfile config/demo.yaml`" in text
     assert "not part of this run: LoRA" in text
     assert "owner/model, revision abc123" in text
     for number in range(1, 8):
         assert f"| table {number} |" in text
     for number in range(2, 17):
         assert f"| figure {number} |" in text
+
+
+def test_data_files_are_those_that_the_run_reads(tmp_path: Path) -> None:
+    files = {name: tmp_path / f"{name}.jsonl" for name in ("prompts", "split", "alpaca")}
+    for name, path in files.items():
+        path.write_text(f"{name}\n")
+    local = {name: {"source": {"kind": "local", "path": str(path)}} for name, path in files.items()}
+    config = config_root.from_mapping(
+        {
+            **CONFIG,
+            "data": {"wildguardmix": local["prompts"], "alpaca": local["alpaca"]},
+            "splits": {"unharmful": {"file": str(files["split"])}},
+            "ablations": {},
+        }
+    )
+    found = provenance.data_files(config)
+    for role, name in (
+        ("splits/unharmful", "split"),
+        ("prompts/wildguardmix", "prompts"),
+        ("anchors/alpaca", "alpaca"),
+    ):
+        digest = hashlib.sha256(files[name].read_bytes()).hexdigest()
+        assert found[role] == {"file": str(files[name]), "sha256": digest}
+    # made from WildGuardMix, but not yet here
+    made = "results/demo/splits/wildguard_harmful.jsonl"
+    assert found["splits/harmful"] == {"file": made, "sha256": "absent"}
+    assert "prompts/wildguardmix/wildguardmix_test.jsonl" not in found
+    assert "prompts/toxigen/toxigen" in found
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")

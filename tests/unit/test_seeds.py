@@ -179,7 +179,7 @@ def test_a_seed_that_was_embedded_otherwise_is_refused(
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds_key", [True, False])
 def test_jobs_of_the_rules(root: Path, tmp_path: Path, seeds_key: bool) -> None:
-    data = yaml.safe_load((root / "config" / "smoke.yaml").read_text(encoding="utf-8"))
+    data = yaml.safe_load((root / "tests" / "workflow" / "tiny.yaml").read_text(encoding="utf-8"))
     if seeds_key:
         data["training_seeds"] = {"seeds": [4, 5], "regimes": ["full", "lora"]}
     path = tmp_path / "seeds.yaml"

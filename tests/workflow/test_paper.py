@@ -61,7 +61,7 @@ def test_the_papers_run_is_planned_without_gpu_token_or_network(fresh: Checkout)
     assert counts["generate"] == 45
     assert (counts["merge_full"], counts["merge_lora"]) == (15, 3)
     assert (counts["represent"], counts["score"]) == (9, 9)
-    assert (counts["preflight"], counts["prepare"], counts["fetch"]) == (1, 1, 3)
+    assert (counts["preflight"], counts["prepare"], counts["fetch"]) == (1, 1, 5)
 
 
 def test_every_checkpoint_is_made_represented_generated_from_and_scored(fresh: Checkout) -> None:

@@ -14,7 +14,7 @@ from refbias.cli import figures as figures_command
 from refbias.cli.figures import OBSERVATION_COLUMNS, SHIFT_COLUMNS
 from refbias.config.figures import FigureStage
 from refbias.config.pictures import FIGURES, TABLES
-from refbias.config.root import Config, figures_slice, from_yaml
+from refbias.config.root import figures_slice, from_yaml
 from refbias.figures import FigureData, draw_all
 from refbias.tables import TABLE1_COLUMNS, group_names, paper_values, read_csv
 from tests import replay
@@ -22,9 +22,7 @@ from tests.independent import recompute_table1
 from tests.workflow.conftest import Checkout, make_checkout
 
 KEYS = ["benchmark", "model", "regime", "method", "checkpoint", "unit"]
-# the ablations' own stage, where the project has it, runs on planted dB; else their table is planted
-ABLATIONS = {"analyse_ablations"} if "ablations" in Config.model_fields else set()
-RULES = {"analyse", "figures", "provenance", "records", "report", "score", "shift", "tables", *ABLATIONS}
+RULES = {"analyse", "analyse_ablations", "figures", "provenance", "records", "report", "score", "shift", "tables"}
 FIRST = next(iter(replay.FAMILIES))
 PAPER = paper_values()
 
@@ -354,10 +352,9 @@ def test_tables_figures_and_report_need_no_models_generations_or_embeddings(
     for name in ("models", "training", "spectrum", "embeddings", "generations"):
         shutil.rmtree(folder / name)
     for path in (folder / "tables").iterdir():
-        if ABLATIONS or path.name != "ablations.csv":
-            path.unlink()
+        path.unlink()
     targets = ("tables", "figures")
-    assert set(copy.would_run(*targets)) == {"analyse", "tables", "figures", *ABLATIONS}
+    assert set(copy.would_run(*targets)) == {"analyse", "analyse_ablations", "figures", "tables"}
     copy.snakemake(*targets)
     assert stored(folder / "tables") == before
     stems = [f"figure2_{model}_{regime}" for model in replay.FAMILIES for regime in replay.REGIMES]
@@ -380,7 +377,7 @@ def test_a_picture_that_the_run_lacks_is_refused_with_the_reason(
     planted_run: tuple[Checkout, replay.Planted], tmp_path: Path
 ) -> None:
     checkout = make_checkout(planted_run[0].path, tmp_path / "one")
-    (checkout.path / "config" / "tiny.yaml").write_text(replay.CONFIG + "regimes: {lora: null}\n")
+    (checkout.path / "config" / "tiny.yaml").write_text(replay.WITHOUT_ABLATIONS + "regimes: {lora: null}\n")
     for name, reason in (
         ("figure_11", "LoRA"),
         ("table_6", "the pooling variants"),

@@ -89,6 +89,6 @@ def _try_lock(folder: Path, present: int, wanted: int) -> list[int]:
         if len(taken) == wanted:
             _held.extend(taken.values())
             return list(taken)
-    for handle in taken.values():
-        handle.close()
+    for lock in taken.values():
+        lock.close()
     return []

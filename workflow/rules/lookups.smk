@@ -1,7 +1,5 @@
 # Look-ups that the rules share: where files lie, and what else a job's parameters hold.
 
-import csv
-
 from snakemake.settings.types import DeploymentMethod
 
 from refbias import artifacts, codehash, resources
@@ -371,30 +369,16 @@ def figure_names(*kinds):
 
 
 def picture_tables():
-    """Tables of the ablations and of the training seeds, where the run has them or they were put there."""
-    places = {
-        "ablations": f"{RESULTS}/tables/ablations.csv",
-        "training_seeds": f"{RESULTS}/ablations/training_seeds.csv",
-    }
-    return {
-        name: path
-        for name, path in places.items()
-        if getattr(CONFIG, name, None) or Path(path).exists()
-    }
+    """Tables of the ablations and of the training seeds, where the run makes them."""
+    tables = {"ablations": ablation_tables(), "training_seeds": training_seeds_table()}
+    return {name: path for name, paths in tables.items() for path in paths}
 
 
 def ablations_of_the_paper():
-    """Ablations that the paper's tables and figures need and this run has."""
-    found = picture_tables()
-    names = {"training_seeds"} & found.keys()
-    chosen = getattr(CONFIG, "ablations", None)
-    if chosen:
-        names |= (
-            set(chosen.run) if "full" in CONFIG.ablated().get(MODELS[0], []) else set()
-        )
-    elif "ablations" in found:
-        with Path(found["ablations"]).open(encoding="utf-8", newline="") as handle:
-            names |= {row["ablation"] for row in csv.DictReader(handle)}
+    """Ablations that the paper's tables and figures need and this run has: the first model's, in full fine-tuning."""
+    names = {"training_seeds"} if CONFIG.training_seeds else set()
+    if "full" in CONFIG.ablated().get(MODELS[0], []):
+        names |= set(CONFIG.ablations.run)
     return sorted(names)
 
 

@@ -2,10 +2,10 @@
 
 Relative representations and SEAT are computed within a model, so each model is gone through once,
 site by site: its cosines are taken once and the cells choose their columns. Other methods look at
-both models together and go through `refbias.metrics.METHODS` cell by cell.
+both models together and go through their functions in `refbias.metrics` cell by cell.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from refbias.ablations.cells import Cell
 from refbias.ablations.table import IntArray, SentenceTable
-from refbias.metrics import METHODS, Embeddings
+from refbias.metrics import Embeddings, Method
 from refbias.metrics.nested import bias_of_distances, fast_unit_rows, prefix_distances
 from refbias.metrics.vectors import FloatArray
 
@@ -96,20 +96,28 @@ def model_biases(
 
 
 def pair_shifts(
-    reference: Matrices, audited: Matrices, cells: Sequence[Cell], table: SentenceTable, methods: Iterable[str]
+    reference: Matrices, audited: Matrices, cells: Sequence[Cell], table: SentenceTable, methods: Mapping[str, Method]
 ) -> Shifts:
-    """Compute dB with the methods that look at both models together; parameters as `model_biases`."""
-    methods = [method for method in methods if method not in FAST]
+    """Compute dB with the methods that look at both models together.
+
+    Parameters
+    ----------
+    reference, audited, cells, table
+        As `model_biases`.
+    methods
+        From `refbias.metrics.chosen_methods`; those that are computed within a model are passed over.
+    """
+    paired = {name: method for name, method in methods.items() if name not in FAST}
     result: Shifts = {}
-    for site, numbers in by_site(cells).items() if methods else ():
+    for site, numbers in by_site(cells).items() if paired else ():
         matrix, other = reference(site), audited(site)
         for number in numbers:
             cell = cells[number]
-            for method in methods:
-                if cell.takes(method):
-                    found = METHODS[method](_embeddings(matrix, cell, table), _embeddings(other, cell, table))
+            for name, method in paired.items():
+                if cell.takes(name):
+                    found = method(_embeddings(matrix, cell, table), _embeddings(other, cell, table))
                     used = max(shift.n_anchors for shift in found.values())
-                    result[number, method] = CellShift(used, {group: shift.delta_b for group, shift in found.items()})
+                    result[number, name] = CellShift(used, {group: shift.delta_b for group, shift in found.items()})
     return result
 
 

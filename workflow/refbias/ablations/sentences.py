@@ -7,20 +7,29 @@ its reason is kept.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from refbias.ablations.instructions import Source, sample_sentences
 from refbias.ablations.table import BASE
 from refbias.config.ablations import AblationSettings
 from refbias.config.stimuli import StimuliSettings
-from refbias.errors import UserError
-from refbias.resources import data_path
-from refbias.stimuli import Entry, Group, Mentions, Sentence, Table, fill, load_stimuli, read_stimuli, read_table
-from refbias.stimuli.groups import SLOT
-
-SAMPLED: tuple[Source, ...] = ("alpaca", "tulu")
+from refbias.stimuli import (
+    Group,
+    Mentions,
+    Sentence,
+    StimulusSet,
+    Variant,
+    fill,
+    load_masked_anchors,
+    load_stimuli,
+    load_variant,
+    load_word_anchors,
+    read_stimuli,
+)
+from refbias.stimuli.sentences import VALENCES
+from refbias.stimuli.variants import Kind
 
 
 @dataclass(frozen=True)
@@ -75,7 +84,8 @@ def collect(stimuli: StimuliSettings, ablations: AblationSettings, seed: int) ->
     Raises
     ------
     UserError
-        With file and line, for a mistake in a file or a variant that is not aligned with its base.
+        With file and line, for a mistake in a file: see `read_stimuli`, `load_variant`, `load_word_anchors` and
+        `load_masked_anchors`.
     """
     whole = read_stimuli(stimuli)
     chosen = load_stimuli(stimuli)
@@ -84,109 +94,73 @@ def collect(stimuli: StimuliSettings, ablations: AblationSettings, seed: int) ->
     for sentence in chosen:
         found = named.find(sentence.text) if sentence.kind == "anchor" else ()
         collection.rows.append(SetSentence(BASE, sentence, found))
-    if "attributes" in ablations.run:
-        entries = sorted([*whole.positive, *whole.negative], key=lambda entry: entry.line)
-        kept = {sentence.id: sentence for sentence in chosen if sentence.kind in ("positive", "negative")}
-        for cell in ablations.attributes:
-            path = _variant(f"attributes_{cell}", ablations.variants_dir, stimuli.attributes_file, collection)
-            if path:
-                table = _aligned(path, ("id", "valence", "text"), entries, label="valence")
-                texts = {row["id"]: row["text"] for row in table.rows}
-                collection.add(f"attributes_{cell}", (_reworded(kept[key], texts[key]) for key in kept))
-    if "targets" in ablations.run:
-        for name in ablations.targets:
-            path = _variant(f"targets_{name}", ablations.variants_dir, stimuli.targets_file, collection)
-            if path:
-                templates = _templates(_aligned(path, ("id", "template"), whole.targets))
-                sentences = _filled(templates, chosen, {group.id: group for group in whole.groups})
-                collection.add(f"targets_{name}", sentences)
-    _add_anchors(collection, chosen, whole.anchors, stimuli, ablations, Mentions(whole.groups), seed)
+    sets: tuple[tuple[Kind, Sequence[str], str | None], ...] = (
+        ("attributes", ablations.attributes, stimuli.attributes_file),
+        ("targets", ablations.targets, stimuli.targets_file),
+    )
+    for kind, cells, base_file in sets:
+        for cell in cells if kind in ablations.run else ():
+            if base_file and not ablations.variants_dir:
+                collection.left_out[f"{kind}/{cell}"] = (
+                    f"the shipped variants belong to the shipped {kind}: name key 'ablations.variants_dir'"
+                )
+                continue
+            own = Path(ablations.variants_dir) / f"{kind}_{cell}.tsv" if ablations.variants_dir else None
+            collection.add(f"{kind}_{cell}", _reworded(chosen, load_variant(kind, cell, whole, own), whole.groups))
+    _add_anchors(collection, chosen, whole, stimuli, ablations, seed)
     return collection
 
 
 def _add_anchors(
     collection: Collection,
     chosen: Sequence[Sentence],
-    anchors: Sequence[Entry],
+    whole: StimulusSet,
     stimuli: StimuliSettings,
     ablations: AblationSettings,
-    mentions: Mentions,
     seed: int,
 ) -> None:
     if "anchors" in ablations.run:
         size = ablations.sample.size
         if "words" in ablations.anchors:
-            words = ablations.words_file or data_path("stimuli", "anchors_words.tsv")
-            rows = read_table(words, ("id", "group", "text"), optional=("group",)).rows[:size]
-            collection.add("anchors_words", (Sentence(row["id"], "anchor", "", row["text"]) for row in rows))
-        for source in SAMPLED:
-            file = getattr(ablations, f"{source}_file")
-            if source in ablations.anchors and file is None:
+            words = load_word_anchors(ablations.words_file)[:size]
+            collection.add("anchors_words", (Sentence(word.id, "anchor", "", word.text) for word in words))
+        files: dict[Source, str | None] = {"alpaca": ablations.alpaca_file, "tulu": ablations.tulu_file}
+        for source, file in files.items():
+            if source not in ablations.anchors:
+                continue
+            if file is None:
                 collection.left_out[f"anchors/{source}"] = f"key 'ablations.{source}_file' names no file"
-            elif source in ablations.anchors:
-                texts, counts = sample_sentences(file, source, ablations.sample, mentions, seed)
-                collection.drawn[source] = counts.as_json()
-                collection.add(
-                    f"anchors_{source}",
-                    (Sentence(f"{source}{n:04d}", "anchor", "", text) for n, text in enumerate(texts, start=1)),
-                )
+                continue
+            texts, counts = sample_sentences(file, source, ablations.sample, Mentions(whole.groups), seed)
+            collection.drawn[source] = counts.as_json()
+            collection.add(
+                f"anchors_{source}",
+                (Sentence(f"{source}{n:04d}", "anchor", "", text) for n, text in enumerate(texts, start=1)),
+            )
     if "circularity" in ablations.run and "masked" in ablations.circularity:
         if stimuli.anchors_file and not ablations.masked_file:
             collection.left_out["circularity/masked"] = (
                 "the shipped masked anchors belong to the shipped anchors: name key 'ablations.masked_file'"
             )
             return
-        masked = ablations.masked_file or data_path("stimuli", "anchors_masked.tsv")
-        table = _aligned(Path(masked), ("id", "group", "text"), anchors)
-        new = {row["id"]: row["text"] for row in table.rows}
-        kept = [sentence for sentence in chosen if sentence.kind == "anchor"]
-        collection.add("anchors_masked", (_reworded(sentence, new[sentence.id]) for sentence in kept))
-
-
-def _variant(name: str, folder: str | None, base_file: str | None, collection: Collection) -> Path | None:
-    """Return the file of a variant; None, with the reason kept, where the shipped ones do not fit."""
-    if folder:
-        return Path(folder) / f"{name}.tsv"
-    if base_file:
-        ablation, _, cell = name.partition("_")
-        collection.left_out[f"{ablation}/{cell}"] = (
-            f"the shipped variants belong to the shipped {ablation}: name key 'ablations.variants_dir'"
+        # row-aligned with the file of the anchors, of which the run uses the first so many
+        new = {entry.id: entry.text for entry in load_masked_anchors(whole, ablations.masked_file)}
+        collection.add(
+            "anchors_masked",
+            (replace(sentence, text=new[sentence.id]) for sentence in chosen if sentence.kind == "anchor"),
         )
-        return None
-    return data_path("stimuli", "variants", f"{name}.tsv")
 
 
-def _aligned(path: Path, columns: tuple[str, ...], base: Sequence[Entry], label: str = "") -> Table:
-    """Read a variant and refuse it unless its rows are those of the base, one by one."""
-    table = read_table(path, columns)
-    for row, entry in zip(table.rows, base, strict=False):
-        if row["id"] != entry.id or (label and row[label] != entry.label):
-            said = f"{row['id']!r} {row[label]!r}" if label else f"{row['id']!r}"
-            wanted = f"{entry.id!r} {entry.label!r}" if label else f"{entry.id!r}"
-            raise UserError(f"{row.where}: {said} stands where {entry.where} has {wanted}: keep the rows aligned")
-    if len(table.rows) != len(base):
-        raise UserError(f"{path}: {len(table.rows)} rows for the {len(base)} of {base[0].path}: keep the rows aligned")
-    return table
-
-
-def _templates(table: Table) -> Mapping[str, str]:
-    for row in table.rows:
-        if row["template"].count(SLOT) != 1:
-            raise UserError(f"{row.where}: the template must hold the slot {SLOT} exactly once")
-    return {row["id"]: row["template"] for row in table.rows}
-
-
-def _filled(
-    templates: Mapping[str, str], chosen: Sequence[Sentence], groups: Mapping[str, Group]
-) -> Iterable[Sentence]:
+def _reworded(chosen: Iterable[Sentence], variant: Variant, groups: Iterable[Group]) -> Iterator[Sentence]:
+    """Yield the run's sentences of the variant's kind in the variant's words."""
+    texts = {entry.id: entry.text for entry in variant.entries}
+    by_id = {group.id: group for group in groups}
     for sentence in chosen:
-        if sentence.kind == "target":
+        if variant.kind == "attributes" and sentence.kind in VALENCES:
+            yield replace(sentence, text=texts[sentence.id])
+        elif variant.kind == "targets" and sentence.kind == "target":
             template = sentence.id.partition(".")[0]
-            yield _reworded(sentence, fill(templates[template], groups[sentence.group]))
-
-
-def _reworded(sentence: Sentence, text: str) -> Sentence:
-    return Sentence(sentence.id, sentence.kind, sentence.group, text)
+            yield replace(sentence, text=fill(texts[template], by_id[sentence.group]))
 
 
 class _Named:

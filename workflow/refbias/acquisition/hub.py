@@ -90,12 +90,17 @@ def _may_pass(error: BaseException) -> bool:
     return True
 
 
-def _ask(repo: Repo, action: Callable[[], Any]) -> Any:
-    """Call the hub's client with patience; raise its refusals as `UserError`."""
+def _transport_error() -> type[Exception]:
+    """Return what the hub client's transport raises; it names its base error so in every version."""
     from huggingface_hub.errors import HfHubHTTPError
 
-    # the client's transport names its base error so in every version
-    transport = next(base for base in HfHubHTTPError.__mro__ if base.__name__ == "HTTPError")
+    found: type[Exception] = next(base for base in HfHubHTTPError.__mro__ if base.__name__ == "HTTPError")
+    return found
+
+
+def _ask(repo: Repo, action: Callable[[], Any]) -> Any:
+    """Call the hub's client with patience; raise its refusals as `UserError`."""
+    transport = _transport_error()
 
     def attempt() -> Any:
         try:
@@ -255,7 +260,7 @@ def look(repo: Repo, name: str, timeout_s: float) -> Access:
     from huggingface_hub import HfApi, get_hf_file_metadata, get_token, hf_hub_url
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
 
-    transport = next(base for base in HfHubHTTPError.__mro__ if base.__name__ == "HTTPError")
+    transport = _transport_error()
     commit, gated = None, None
     try:
         info = HfApi(endpoint=endpoint()).repo_info(

@@ -11,6 +11,7 @@ import pandas as pd
 
 from refbias.analysis.pairs import Pairing, observations
 from refbias.errors import UserError
+from refbias.metrics import is_undirected
 from refbias.stats import above, pearson, roc_auc, undefined_reason
 
 CELL = ["ablation", "cell", "n_anchors", "seed"]
@@ -26,8 +27,6 @@ ABLATION_COLUMNS = [
     "roc_auc",
     "note",
 ]
-UNDIRECTED = frozenset({"cka_drift"})
-"""Methods whose dB has no sign: r and the area are those of the better direction."""
 
 
 def ablation_table(
@@ -83,7 +82,7 @@ def ablation_table(
 
 def _numbers(frame: pd.DataFrame, threshold: float, method: str) -> dict[str, object]:
     pairs = frame.dropna(subset=["delta_score", "delta_b"])
-    undirected = method in UNDIRECTED
+    undirected = is_undirected(method)
     notes = ["undirected: |r|, max(AUC, 1 - AUC)"] if undirected else []
     for column, name in (("delta_score", "change of score"), ("delta_b", "dB")):
         gone = int(frame[column].isna().sum())

@@ -20,6 +20,7 @@ from refbias.config.ablations import AblateStage
 from refbias.config.base import parse_json
 from refbias.config.spectrum import checkpoint_slug
 from refbias.errors import UserError
+from refbias.metrics import chosen_methods
 
 COLUMNS = [
     "ablation",
@@ -83,7 +84,9 @@ def _compute(
     folders: tuple[Path, Path],
     advance: Callable[[], None],
 ) -> list[list[object]]:
-    methods: list[str] = list(settings.ablations.methods)
+    methods = chosen_methods(
+        settings.ablations.methods, procrustes_fit=settings.procrustes_fit, cka_kernel=settings.cka_kernel
+    )
     source = site_reader(folders[0] / "reference.safetensors", table)
     reference = model_biases(source, cells, table, methods, advance)
     rows: list[list[object]] = []
@@ -95,7 +98,7 @@ def _compute(
             found |= pair_shifts(source, matrices, cells, table, methods)
         except ValueError as error:
             raise UserError(f"{settings.model}/{settings.regime}/{slug}: {error}: check the weights") from error
-        rows += _rows(cells, found, methods, [settings.model, settings.regime, slug, weight])
+        rows += _rows(cells, found, list(methods), [settings.model, settings.regime, slug, weight])
     return rows
 
 

@@ -4,7 +4,7 @@ import argparse
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,11 @@ from refbias.codehash import code_hash
 from refbias.config.base import parse_json
 from refbias.config.pictures import PICTURES
 from refbias.config.provenance import ProvenanceStage
+from refbias.config.root import Config, from_mapping
 from refbias.resources import data_path
 
 MAKES = ("acquire", "finetune", "merge", "represent", "shift", "generate", "score", "analyse", "tables", "figures")
+SPLITS = ("unharmful", "harmful")
 STIMULI = ("groups", "targets", "attributes", "anchors", "control")
 PROMPTS = {
     "wildguardmix": ("wildguardmix_test.jsonl",),
@@ -52,18 +54,20 @@ def locks(folder: Path = Path("envs")) -> dict[str, str]:
     return {path.as_posix(): sha256_file(path) for path in sorted(folder.glob("*.lock"))}
 
 
-def data_files(config: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+def data_files(config: Config) -> dict[str, dict[str, str]]:
     """Return name and SHA-256 of every data file or folder of a run, the shipped ones in place of unnamed ones."""
     chosen: dict[str, tuple[str | None, tuple[str, ...]]] = {
-        f"stimuli/{kind}": (config["stimuli"][f"{kind}_file"], ("stimuli", f"{kind}.tsv")) for kind in STIMULI
+        f"stimuli/{kind}": (getattr(config.stimuli, f"{kind}_file"), ("stimuli", f"{kind}.tsv")) for kind in STIMULI
     }
-    for split, settings in config["splits"].items():
-        chosen[f"splits/{split}"] = (settings.get("file"), ("quickstart", f"wildguard_{split}.jsonl"))
-    for name, settings in config["benchmarks"].items():
-        if settings and settings["prompts"]:
-            chosen[f"prompts/{name}"] = (settings["prompts"], ())
-        for shipped in PROMPTS[name] if settings and not settings["prompts"] else ():
+    for split in SPLITS:
+        chosen[f"splits/{split}"] = (config.split_file(split), ("quickstart", f"wildguard_{split}.jsonl"))
+    for name, file in config.prompt_files().items():
+        if file:
+            chosen[f"prompts/{name}"] = (file, ())
+        for shipped in PROMPTS[name] if not file else ():
             chosen[f"prompts/{name}/{shipped}"] = (None, ("quickstart", shipped))
+    files = {name: config.data_path(name) for name in config.data.entries()} | config.anchor_files()
+    chosen |= {f"data/{name}": (file, ()) for name, file in files.items() if file}
     chosen["paper"] = (None, ("paper", "tables.json"))
     found = {}
     for role, (file, parts) in chosen.items():
@@ -75,7 +79,7 @@ def data_files(config: Mapping[str, Any]) -> dict[str, dict[str, str]]:
 
 def seeds(value: Any, path: str = "") -> dict[str, Any]:
     """Return every seed of a configuration by its key."""
-    found = {}
+    found: dict[str, Any] = {}
     for key, inner in value.items() if isinstance(value, dict) else ():
         if "seed" in key:
             found[f"{path}{key}"] = inner
@@ -101,8 +105,9 @@ def hardware(manifests: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 def commands(settings: ProvenanceStage) -> dict[str, str]:
     """Return the command that makes each table and figure, empty for those the run lacks."""
-    start = f"snakemake --cores 1 --resources gpu=1 --configfile {settings.config_file}"
-    return {name: "" if settings.lacks.get(name) else f"{start} {name}" for name in PICTURES}
+    # the target goes first: `--configfile` takes all that follows it
+    options = f"--cores 1 --resources gpu=1 --configfile {settings.config_file}"
+    return {name: "" if settings.lacks.get(name) else f"snakemake {name} {options}" for name in PICTURES}
 
 
 def reproduce(settings: ProvenanceStage, facts: Mapping[str, Any]) -> str:
@@ -143,7 +148,7 @@ def reproduce(settings: ProvenanceStage, facts: Mapping[str, Any]) -> str:
     )
 
 
-def _table(headers: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _table(headers: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     cells = [headers, ("---",) * len(headers), *rows]
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |\n" for row in cells)
 
@@ -178,7 +183,7 @@ def main(argv: list[str]) -> None:
                 }
                 for slug in settings.models
             },
-            "data": data_files(settings.config),
+            "data": data_files(from_mapping(settings.config, "--settings")),
             "seeds": seeds(settings.config),
             "hardware": hardware(manifests),
             "commands": commands(settings),

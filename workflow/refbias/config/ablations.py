@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from refbias.config.base import Slug, Strict
 from refbias.config.represent import RepresentSettings, SpectrumStage
-from refbias.config.shift import Method
+from refbias.config.shift import CkaKernel, Method, ProcrustesFit
 from refbias.config.stimuli import StimuliSettings
 
 Ablation = Literal["attributes", "targets", "anchors", "circularity", "pooling", "layer", "bos"]
@@ -141,6 +141,8 @@ class AblateStage(Strict):
     regime: Regime
     weights: list[float]
     ablations: AblationSettings
+    procrustes_fit: ProcrustesFit = "anchors"
+    cka_kernel: CkaKernel = "linear"
 
 
 class AnalyseAblationsStage(Strict):

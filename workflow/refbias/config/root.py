@@ -296,12 +296,15 @@ def represent_ablations_slice(config: Config, model: str, source: str) -> str:
 
 
 def ablate_slice(config: Config, model: str, regime: str) -> str:
-    """Return the JSON slice of stage `ablate`."""
+    """Return the JSON slice of stage `ablate`; an option of a method is there where the method is."""
+    ablations = _ablations(config)
+    options = {"procrustes_seat": "procrustes_fit", "cka_drift": "cka_kernel"}
     stage = {
         "model": model,
         "regime": regime,
         "weights": config.spectrum.weights,
-        "ablations": _ablations(config),
+        "ablations": ablations,
+        **{key: getattr(config.shift, key) for method, key in options.items() if method in ablations.methods},
     }
     return _ablation_json(AblateStage.model_validate(stage), CELL_KEYS)
 

@@ -7,6 +7,8 @@ from pydantic import Field
 from refbias.config.base import Strict
 
 Method = Literal["rr", "seat", "procrustes_seat", "cka_drift"]
+ProcrustesFit = Literal["anchors", "all"]
+CkaKernel = Literal["linear", "rbf"]
 
 
 class ShiftSettings(Strict):
@@ -17,10 +19,10 @@ class ShiftSettings(Strict):
         min_length=1,
         description="RR and the baselines beside it.",
     )
-    procrustes_fit: Literal["anchors", "all"] = Field(
+    procrustes_fit: ProcrustesFit = Field(
         default="anchors", description="Sentences on which Procrustes-SEAT fits its orthogonal map."
     )
-    cka_kernel: Literal["linear", "rbf"] = Field(
+    cka_kernel: CkaKernel = Field(
         default="linear", description="Kernel of the CKA drift; `rbf` has the median distance as its width."
     )
     n_resamples: int = Field(default=2000, ge=100, description="Bootstrap resamples over target sentences.")

@@ -27,6 +27,8 @@ MARKER = "complete.json"
 class CompletionTrainer(SFTTrainer):  # type: ignore[misc]
     """`SFTTrainer` with a fixed order, a loss on labelled positions only and safe checkpoints."""
 
+    is_fsdp_enabled: bool
+
     def __init__(self, *args: Any, order: LengthGroupedOrder, name: str, **kwargs: Any) -> None:
         self._order = order
         self._run_name = name

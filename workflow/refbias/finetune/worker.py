@@ -16,7 +16,7 @@ from refbias.config.finetune import FinetuneStage
 from refbias.errors import UserError
 from refbias.finetune.launch import FACTS, MISTAKE
 from refbias.finetune.run import finetune
-from refbias.splits import read_split
+from refbias.splits import SplitFilter, read_split
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     answers = Path(args.answers)
     try:
         settings = parse_json(FinetuneStage, args.settings, "--settings")
-        examples, _ = read_split(args.split, settings.split)
+        examples, _ = read_split(args.split, settings.split, SplitFilter(**settings.filters.model_dump()))
         facts = finetune(settings, examples, args.reference, Path(args.output), Path(args.work))
     except UserError as error:
         write_text(answers / MISTAKE, str(error))

@@ -16,6 +16,8 @@ def sliced(config: Config, model: str, regime: str, benchmark: str) -> Config:
     data["models"] = {model: data["models"][model]}
     data["regimes"] = {name: value if name == regime else None for name, value in data["regimes"].items()}
     data["benchmarks"] = {name: value if name == benchmark else None for name, value in data["benchmarks"].items()}
+    # they vary what the pilot does not run
+    data["training_seeds"] = data["ablations"] = None
     return from_mapping(data, "pilot slice")
 
 

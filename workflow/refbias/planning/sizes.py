@@ -5,6 +5,7 @@ from typing import Any
 
 from refbias.artifacts import read_json
 from refbias.config.finetune import FullRegime
+from refbias.config.memory import bytes_per_parameter
 from refbias.config.models import GgufPackageSource, HubSource, LocalSource
 from refbias.errors import UserError
 from refbias.planning.facts import KNOWN_SHAPES, Shape
@@ -76,18 +77,5 @@ def adapter_parameters(shape: Shape, rank: int) -> int:
 
 
 def training_bytes(regime: FullRegime) -> float:
-    """Return bytes a parameter on each card in full fine-tuning: weights, gradients, two moments.
-
-    AdamW in fp32 takes 4 + 4 + 8, and 2 more for the bf16 copies of autocast; with moments of 8 bits
-    that may leave the card only weights, gradients and copies stay; with the optimizer on the host the
-    bf16 weights alone; several cards share 16.
-    """
-    plan = getattr(regime, "memory_plan", "single")
-    width = BF16 if getattr(regime, "weights_dtype", "float32") == "bfloat16" else FP32
-    copies = BF16 if width == FP32 and regime.dtype == "bfloat16" else 0
-    by_plan = {
-        "single": 4 * width + copies,
-        "paged_8bit": 2 * width + copies,
-        "offload": BF16 if regime.dtype == "bfloat16" else FP32,
-    }
-    return float(by_plan.get(plan, 16 / getattr(regime, "processes", 1)))
+    """Return bytes a parameter on each card in full fine-tuning, see `refbias.config.memory`."""
+    return bytes_per_parameter(regime)[0]

@@ -5,6 +5,7 @@ from refbias.preflight.local import local_rows
 from refbias.preflight.machine import disk_rows, gpu_rows
 from refbias.preflight.remote import remote_rows, token_row
 from refbias.preflight.rows import MISSING, NOTE, OK, Row
+from refbias.preflight.software import software_rows
 
 __all__ = ["MISSING", "NOTE", "OK", "Row", "check"]
 
@@ -22,8 +23,9 @@ def check(config: Config, gpu: bool = True) -> list[Row]:
     Returns
     -------
     list of Row
-        Repositories and addresses, local paths, disk, GPU; nothing is downloaded.
+        Repositories and addresses, local paths, further software, disk, GPU; nothing is downloaded.
     """
     remote = remote_rows(config)
     token = [token_row(remote)] if any(row.kind == "hub" for row in remote) else []
-    return [*remote, *token, *local_rows(config), *disk_rows(config), *(gpu_rows(config) if gpu else [])]
+    here = [*local_rows(config), *software_rows(config, gpu), *disk_rows(config)]
+    return [*remote, *token, *here, *(gpu_rows(config) if gpu else [])]

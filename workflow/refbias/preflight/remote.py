@@ -55,7 +55,7 @@ def _in_cache(repo: hub.Repo, need: HubNeed) -> bool:
 def _hub_row(need: HubNeed, is_reached: bool) -> tuple[Row, bool]:
     repo = hub.Repo(need.id, need.revision, need.type)
     local = f"or `{need.key}: {{kind: local, path: ...}}`"
-    facts = {"id": need.id, "revision": need.revision, "page": repo.page}
+    facts: dict[str, str | bool | None] = {"id": need.id, "revision": need.revision, "page": repo.page}
     if _in_cache(repo, need):
         return Row("hub", need.id, OK, "in the cache", key=need.key, facts=facts), is_reached
     access = hub.Access(is_reached=False)

@@ -17,7 +17,7 @@ class Row:
     Parameters
     ----------
     kind
-        ``hub``, ``url``, ``token``, ``path``, ``disk`` or ``gpu``.
+        ``hub``, ``url``, ``token``, ``path``, ``software``, ``disk`` or ``gpu``.
     name
         What is needed: a repository, an address, a path.
     status

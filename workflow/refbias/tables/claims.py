@@ -108,7 +108,7 @@ def strongest(evidence: Evidence) -> Verdict:
     cells, verdict = _all_cells(evidence, "pearson_r")
     if verdict:
         return verdict
-    row = cells.loc[cells["pearson_r"].idxmin()]
+    row = cells.iloc[int(cells["pearson_r"].to_numpy(np.float64).argmin())]
     low = float(row["pearson_r"])
     where = f"{benchmark_label(str(row['benchmark']))}, {row['model']}, {row['regime']}"
     return _verdict(low <= -0.84 + TOLERANCE, f"lowest r {correlation(low)} ({where})", list(cells["model"]))
@@ -126,17 +126,19 @@ def areas(evidence: Evidence) -> Verdict:
 
 def above_seat(evidence: Evidence) -> Verdict:
     """Compare the AUC of RR and SEAT under full fine-tuning on WildGuardMix and DecodingTrust."""
-    keys = ["family", "benchmark"]
     wanted = [(family, benchmark) for family in FAMILIES for benchmark in BENCHMARKS[:2]]
-    full = {
-        method: rows[rows["regime"] == REGIME].set_index(keys)
-        for method in POOLING_METHODS
-        for rows in [_cells(evidence, method)]
+    full = {method: rows[rows["regime"] == REGIME] for method in POOLING_METHODS for rows in [_cells(evidence, method)]}
+    areas_of = {
+        method: {
+            (str(family), str(benchmark)): float(area)
+            for family, benchmark, area in zip(rows["family"], rows["benchmark"], rows["roc_auc"], strict=True)
+        }
+        for method, rows in full.items()
     }
     pairs = [
-        (float(full["rr"].loc[key, "roc_auc"]), float(full["seat"].loc[key, "roc_auc"]))
+        (areas_of["rr"][key], areas_of["seat"][key])
         for key in wanted
-        if key in full["rr"].index and key in full["seat"].index
+        if key in areas_of["rr"] and key in areas_of["seat"]
     ]
     models = list(full["rr"]["model"])
     known = [(rr, seat) for rr, seat in pairs if rr == rr and seat == seat]

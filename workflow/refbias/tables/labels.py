@@ -15,8 +15,6 @@ SCORE_LABELS = {"wildguardmix": "harmful-response rate", "decodingtrust": "agree
 UNIT_LABELS = {"wildguardmix": "topic", "decodingtrust": "group", "toxigen": "group"}
 REGIME_LABELS = {"full": "full fine-tuning", "lora": "LoRA"}
 METHOD_LABELS = {"rr": "RR", "seat": "SEAT", "procrustes_seat": "Procrustes-SEAT", "cka_drift": "CKA drift"}
-UNDIRECTED = frozenset({"cka_drift"})
-"""Methods whose dB has no sign: analysed with |r| and the larger of AUC and 1 - AUC."""
 
 
 def benchmark_label(slug: str) -> str:

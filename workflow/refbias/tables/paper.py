@@ -68,11 +68,11 @@ def table1_beside_paper(table: pd.DataFrame, families: Mapping[str, str | None])
         family = families.get(str(row["model"])) if row["method"] == METHOD else None
         rows.append(printed.get((row["benchmark"], family, row["regime"])) if family else None)
     at_threshold = [is_paper_threshold(values, row["benchmark"], row["threshold"]) for _, row in table.iterrows()]
-    found = beside(table, "pearson_r", [row and row["pearson_r"] for row in rows])
+    found = beside(table, "pearson_r", [row["pearson_r"] if row else None for row in rows])
     found["paper_stars"] = [row["stars"] if row else "" for row in rows]
     areas = [row["roc_auc"] if row and same else None for row, same in zip(rows, at_threshold, strict=True)]
     found = beside(found, "roc_auc", areas)
-    return beside(found, "mae", [row and row["mae"] for row in rows])
+    return beside(found, "mae", [row["mae"] if row else None for row in rows])
 
 
 def is_paper_threshold(values: Mapping[str, Any], benchmark: str, threshold: float) -> bool:

@@ -48,7 +48,7 @@ def table3(
     DataFrame
         Columns task, step, model, n_checkpoints, device, minutes, note, paper_minutes, diff_minutes.
     """
-    rows = []
+    rows: list[dict[str, Any]] = []
     for model in models:
         embed = _embed(manifests, model, regimes)
         shift = _shift(manifests, model, int(embed[1]))
@@ -113,7 +113,7 @@ def _classify(manifests: Manifests, model: str, regimes: Sequence[str], benchmar
 
 
 def _task(task: str, model: str, steps: Mapping[str, Cost]) -> list[dict[str, Any]]:
-    rows = []
+    rows: list[dict[str, Any]] = []
     for step, (seconds, n, device) in steps.items():
         minutes = seconds / n / 60 if n else float("nan")
         note = "" if minutes == minutes else "no clock in the stage's manifest"

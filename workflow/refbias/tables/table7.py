@@ -4,9 +4,10 @@ from collections.abc import Mapping
 
 import pandas as pd
 
+from refbias.metrics import is_undirected
 from refbias.tables.cells import TextTable
 from refbias.tables.formats import count, p_value
-from refbias.tables.labels import METHOD_LABELS, UNDIRECTED, benchmark_label, method_label, ordered
+from refbias.tables.labels import METHOD_LABELS, benchmark_label, method_label, ordered
 from refbias.tables.paper import beside, is_paper_threshold, paper_values
 from refbias.tables.printed import digits, printed
 
@@ -43,8 +44,7 @@ def table7(table1: pd.DataFrame, model: str, thresholds: Mapping[str, float], fa
         for _, row in frame.iterrows()
     ]
     frame = frame.iloc[sorted(range(len(order)), key=order.__getitem__)].reset_index(drop=True)
-    directed = ~frame["method"].isin(UNDIRECTED)
-    frame.insert(2, "directed", directed.map({True: "yes", False: "no"}))
+    frame.insert(2, "directed", ["no" if is_undirected(str(name)) else "yes" for name in frame["method"]])
     values = paper_values()
     found = [
         values["table7"][row["benchmark"]].get(row["method"]) if family == "llama" else None

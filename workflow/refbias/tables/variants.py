@@ -98,7 +98,7 @@ def first_rows(
         & ablations["method"].isin(methods)
     ]
     wanted = rows["benchmark"].map(thresholds).to_numpy(np.float64)
-    found = rows[np.isclose(rows["threshold"].to_numpy(np.float64), wanted, rtol=0, atol=1e-9)]
+    found: pd.DataFrame = rows[np.isclose(rows["threshold"].to_numpy(np.float64), wanted, rtol=0, atol=1e-9)]
     if found.empty:
         raise UserError(
             f"ablations.csv: no row of {ablation}, model {model}, regime {REGIME}: run the stage ablations again"
@@ -179,7 +179,7 @@ def table5(ablations: pd.DataFrame, model: str, thresholds: Mapping[str, float],
         Columns part, benchmark, statistic, cell, method, n, n_positive, roc_auc, note, paper_roc_auc, diff_roc_auc.
         ``statistic`` is ``value`` for a variant, else what is taken over the variants.
     """
-    rows = []
+    rows: list[dict[str, Any]] = []
     for part, kind in _parts_in(ablations).items():
         chosen = first_rows(ablations, kind, model, thresholds, [METHOD])
         for benchmark in ordered(chosen["benchmark"], BENCHMARK_LABELS):
@@ -199,7 +199,9 @@ def with_statistics(cells: pd.DataFrame) -> list[dict[str, Any]]:
     The statistics are missing where a cell's AUC is.
     """
     columns = ["benchmark", "cell", "method", "n", "n_positive", "roc_auc", "note"]
-    rows: list[dict[str, Any]] = [{"statistic": "value", **row[columns].to_dict()} for _, row in cells.iterrows()]
+    rows: list[dict[str, Any]] = [
+        {"statistic": "value", **{name: row[name] for name in columns}} for _, row in cells.iterrows()
+    ]
     areas = cells["roc_auc"].to_numpy(np.float64)
     note = "" if np.isfinite(areas).all() else "missing: a variant has no AUC"
     head = {"benchmark": cells["benchmark"].iloc[0], "cell": "", "method": cells["method"].iloc[0]}

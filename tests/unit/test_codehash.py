@@ -62,7 +62,7 @@ def changed(before: dict[str, str]) -> set[str]:
         ("ablations/compute.py", {"ablate"}),
         ("ablations/instructions.py", {"ablation_sentences"}),
         ("ablations/cells.py", {"ablate"}),
-        ("scorers/standin.py", {"score", "judge"}),
+        ("scorers/standin.py", {"score", "judge", "preflight"}),
         ("scorers/classifier.py", {"judge"}),
         ("scorers/wildguard.py", {"judge"}),
         ("generation/hf.py", {"generate", "judge"}),

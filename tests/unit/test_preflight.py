@@ -278,6 +278,10 @@ def test_software_beside_the_environment(tmp_path: Path) -> None:
     assert rows["vLLM"].status == MISSING
     assert "make env-vllm" in rows["vLLM"].found
     assert rows[str(text)].status == OK
+    # a guard alone asks for the interpreter too
+    for backend, found in (("hf", set()), ("vllm", {"vLLM"})):
+        judged = config(scorers={"wildguard": {**guard["wildguard"], "backend": backend}}, benchmarks=benchmarks)
+        assert {one.name for one in check(judged) if one.kind == "software"} == {str(text), *found}
     # the node that fetches does not generate
     assert "vLLM" not in {one.name for one in check(chosen, gpu=False)}
     (tmp_path / "python").symlink_to(sys.executable)

@@ -56,7 +56,7 @@ def test_models_of_scorers_and_the_topic_map_are_planned(root: Path, tmp_path: P
     found = checkout.would_run()
     assert (found["acquire_guard"], found["topics"], found["score"], found["generate"]) == (2, 1, 3, 7)
     plan = checkout.snakemake("--dry-run", "--printshellcmds", "results/tiny/scores/tiny-gemma/full/outputs.csv").stdout
-    assert "python -m refbias judge --gpu 1 --log" in plan
+    assert "python -m refbias judge --gpu 0 --log" in plan
     assert "--vllm-python" not in plan
     assert '"topics_file": "results/tiny/topics/topics.csv"' in plan
     with (checkout.path / "config" / "tiny.yaml").open("a") as handle:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
+from refbias.config.generation import INTERPRETERS
 from refbias.config.root import Config, used_scorers
 from refbias.config.scorers import WildGuardSettings
 from refbias.environment import find_interpreter
@@ -22,14 +23,16 @@ def software_rows(config: Config, gpu: bool) -> list[Row]:
 
 
 def _checks(config: Config, gpu: bool) -> Iterator[tuple[str, str, Callable[[], str]]]:
+    used = used_scorers(config)
+    guards = {name: settings for name, settings in used.items() if isinstance(settings, WildGuardSettings)}
     place = config.generation.python()
+    if any(guard.backend == "vllm" for guard in guards.values()):
+        place = place or INTERPRETERS["vllm"]
     if place is not None and gpu:
         yield "generation.interpreter", "vLLM", lambda: f"interpreter {find_interpreter(place)}"
-    for name, settings in used_scorers(config).items():
-        if isinstance(settings, WildGuardSettings):
-            file = settings.prompt_file
-            check = _text(file, name)
-            yield f"scorers.{name}.prompt_file", file or "package wildguard 1.0.1", check
+    for name, guard in guards.items():
+        file = guard.prompt_file
+        yield f"scorers.{name}.prompt_file", file or "package wildguard 1.0.1", _text(file, name)
 
 
 def _text(file: str | None, name: str) -> Callable[[], str]:

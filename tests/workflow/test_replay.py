@@ -373,10 +373,8 @@ def test_tables_figures_and_report_need_no_models_generations_or_embeddings(
     assert copy.would_run("figure_9") == {"figure_9": 1, "figures": 1}
 
 
-def test_a_picture_that_the_run_lacks_is_refused_with_the_reason(
-    planted_run: tuple[Checkout, replay.Planted], tmp_path: Path
-) -> None:
-    checkout = make_checkout(planted_run[0].path, tmp_path / "one")
+def test_a_picture_that_the_run_lacks_is_refused_with_the_reason(root: Path, tmp_path: Path) -> None:
+    checkout = make_checkout(root, tmp_path)
     (checkout.path / "config" / "tiny.yaml").write_text(replay.WITHOUT_ABLATIONS + "regimes: {lora: null}\n")
     for name, reason in (
         ("figure_11", "LoRA"),

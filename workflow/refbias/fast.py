@@ -27,10 +27,10 @@ _GELU_LINEAR = 2 * 0.7978845608028654  # 2 sqrt(2 / pi)
 _GELU_CUBIC = _GELU_LINEAR * 0.044715
 
 
-def _rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    scale: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    scale = scale.square_().div_(x.shape[-1]).add_(eps).rsqrt_()
-    return (x * scale).mul_(weight)
+def _normed(x: Tensor, eps: Tensor) -> Tensor:
+    """Return ``x / sqrt(mean(x^2) + eps)``; `eps` is a tensor because a number would be converted at each call."""
+    length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return x * torch.addcmul(eps, length, length, value=1 / x.shape[-1]).rsqrt_()
 
 
 def _rotate(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1) -> tuple[Tensor, Tensor]:
@@ -49,13 +49,12 @@ def _gelu_tanh_gate(gate: Tensor, up: Tensor) -> Tensor:
     """Return ``gelu_tanh(gate) * up`` (n, w), written into `gate`; by tiles, so that the passes meet in cache."""
     width = gate.shape[1]
     height = max(1, _TILE * torch.get_num_threads() // width)
-    linear = torch.tensor(-_GELU_LINEAR)
+    linear = torch.tensor(_GELU_LINEAR)
     for start in range(0, len(gate), height):
         x = gate[start : start + height]
-        # gelu_tanh(x) = x * sigmoid(2 sqrt(2/pi) (x + 0.044715 x^3)); exp may reach inf, x / inf is 0
-        t = torch.addcmul(linear, x, x, value=-_GELU_CUBIC)
-        t.mul_(x).exp_().add_(1.0)
-        x.div_(t).mul_(up[start : start + height])
+        # gelu_tanh(x) = x * sigmoid(2 sqrt(2/pi) (x + 0.044715 x^3))
+        t = torch.addcmul(linear, x, x, value=_GELU_CUBIC)
+        x.mul_(t.mul_(x).sigmoid_()).mul_(up[start : start + height])
     return gate
 
 
@@ -70,12 +69,13 @@ def _random(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
 
 
-def _norm_forward(module: Any, added: float) -> Callable[[Tensor], Tensor]:
-    weight, eps = module.weight, _eps(module)
+def _norm_forward(module: Any, plus_one: bool) -> Callable[[Tensor], Tensor]:
+    # the weight is read at each call: a spectrum's checkpoints replace it in place
+    weight, eps = module.weight, torch.tensor(_eps(module))
 
     def forward(x: Tensor) -> Tensor:
-        # the weight is read at each call: a spectrum's checkpoints replace it in place
-        return _rms_norm(x, weight + added if added else weight, eps)
+        out = _normed(x, eps)
+        return out.addcmul_(out, weight) if plus_one else out.mul_(weight)
 
     return forward
 
@@ -95,9 +95,9 @@ def _norm_maker(module: Any) -> _Maker | None:
     ):
         return None
     x = _random(3, len(weight))
-    for added in (0.0, 1.0):
-        if _same(_norm_forward(module, added)(x), module(x)):
-            return lambda module: _norm_forward(module, added)
+    for plus_one in (False, True):
+        if _same(_norm_forward(module, plus_one)(x), module(x)):
+            return lambda module: _norm_forward(module, plus_one)
     return None
 
 

@@ -94,7 +94,7 @@ def test_data_files_are_those_that_the_run_reads(tmp_path: Path) -> None:
     for role, name in (
         ("splits/unharmful", "split"),
         ("prompts/wildguardmix", "prompts"),
-        ("anchors/alpaca", "alpaca"),
+        ("data/alpaca", "alpaca"),
     ):
         digest = hashlib.sha256(files[name].read_bytes()).hexdigest()
         assert found[role] == {"file": str(files[name]), "sha256": digest}

@@ -83,7 +83,8 @@ def observations(units: pd.DataFrame, delta_b: pd.DataFrame, pairing: Pairing) -
     -------
     DataFrame
         `OBSERVATION_COLUMNS`, sorted by benchmark, model, regime, method, scorer, checkpoint and unit (benchmarks and
-        units in the pairing's order). A missing change of score stays missing, and so does a dB whose cell is empty.
+        units in the pairing's order, methods in that of `delta_b`). A missing change of score stays missing, and so
+        does a dB whose cell is empty.
 
     Raises
     ------
@@ -108,6 +109,7 @@ def observations(units: pd.DataFrame, delta_b: pd.DataFrame, pairing: Pairing) -
     orders: dict[str, list[str]] = {
         "benchmark": list(pairing),
         "unit": list(dict.fromkeys(unit for benchmark in pairing.values() for unit in benchmark)),
+        "method": list(dict.fromkeys(delta_b["method"])),
     }
     columns = ["benchmark", "model", "regime", "method", "scorer", "checkpoint", "unit"]
     ordered = pairs.sort_values(

@@ -52,7 +52,7 @@ def ablated(finished: Checkout, tmp_path_factory: pytest.TempPathFactory) -> Che
     checkout = Checkout(target)
     configure(checkout)
     assert checkout.would_run(TABLE) == JOBS, "nothing of the run itself is made again"
-    checkout.snakemake("--set-threads", "represent_ablations=1", "ablate=1", "--", TABLE)
+    checkout.snakemake("--latency-wait", "5", TABLE)
     return checkout
 
 

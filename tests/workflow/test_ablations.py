@@ -95,19 +95,5 @@ def test_what_reruns_after_which_change(ablated: Checkout) -> None:
     assert ablated.would_run(TABLE) == {}
 
 
-def test_the_records_hold_the_manifests_of_the_ablations(ablated: Checkout) -> None:
-    assert ablated.would_run().keys().isdisjoint(JOBS)
-    plan = ablated.snakemake("--dry-run", "--printshellcmds", "results/tiny/records/manifest.json").stdout
-    for role, path in (
-        ("ablation_sentences", "ablation_sentences/manifest.json"),
-        ("represent_ablations/tiny-gemma/reference", "ablation_embeddings/tiny-gemma/reference/manifest.json"),
-        ("represent_ablations/tiny-gemma/full", "ablation_embeddings/tiny-gemma/full/manifest.json"),
-        ("ablate/tiny-gemma/full", "ablations/tiny-gemma/full/manifest.json"),
-        ("analyse_ablations", "tables/ablations.json"),
-    ):
-        assert f" {role}=results/tiny/{path} " in plan
-        assert (ablated.path / "results" / "tiny" / path).is_file()
-
-
 def test_without_the_section_nothing_of_it_is_in_the_run(finished: Checkout) -> None:
     assert finished.would_run("--forceall").keys().isdisjoint(JOBS)

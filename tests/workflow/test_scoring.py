@@ -118,14 +118,14 @@ def test_scoring_by_rule_asks_for_no_gpu(root: Path, tmp_path: Path) -> None:
 
 def test_a_change_of_scorer_scores_again_and_nothing_else(copy: Checkout) -> None:
     copy.edit("config/tiny.yaml", "toxigen: {", "toxigen: {scorer: agreement_rule, ")
-    assert copy.would_run() == {**PICTURES, "score": 3}
+    assert copy.would_run() == {**PICTURES, "score": 3, "records": 1}
 
 
 def test_models_score_stored_generations(copy: Checkout) -> None:
     build_tiny("mistral", copy.path / "models" / "guard")
     build_roberta(copy.path / "models" / "roberta")
     use_models(copy)
-    assert copy.would_run() == {**PICTURES, "score": 3, "acquire_guard": 2}
+    assert copy.would_run() == {**PICTURES, "score": 3, "records": 1, "acquire_guard": 2}
     target = "results/tiny/scores/tiny-gemma/reference/outputs.csv"
     copy.snakemake("--resources", "gpu=0", "--latency-wait", "5", target)
     table = pd.read_csv(copy.path / target)

@@ -430,48 +430,6 @@ def manifests():
         found["topics"] = f"{RESULTS}/topics/manifest.json"
     for key, path in losses().items():
         found[f"training/{key}"] = path.replace("loss.csv", "manifest.json")
-    return found | ablation_manifests() | training_seed_manifests()
-
-
-def ablation_manifests():
-    """Manifests of the ablations' stages, nothing without ablations."""
-    if not ablated_spectra():
-        return {}
-    found = {
-        "ablation_sentences": f"{RESULTS}/ablation_sentences/manifest.json",
-        "analyse_ablations": f"{RESULTS}/tables/ablations.json",
-    }
-    for model, regimes in CONFIG.ablated().items():
-        for source in ["reference", *regimes]:
-            found[f"represent_ablations/{model}/{source}"] = (
-                f"{RESULTS}/ablation_embeddings/{model}/{source}/manifest.json"
-            )
-        for regime in regimes:
-            found[f"ablate/{model}/{regime}"] = (
-                f"{RESULTS}/ablations/{model}/{regime}/manifest.json"
-            )
-    return found
-
-
-def training_seed_manifests():
-    """Manifests of the repeated fine-tunings and what follows them, nothing without any."""
-    repeated = CONFIG.training_seeds
-    if not repeated:
-        return {}
-    found = {
-        "training_seeds": f"{RESULTS}/ablations/training_seeds.manifest.json",
-    }
-    for model in repeated.model_slugs(CONFIG.models):
-        for regime in repeated.regimes:
-            folder = f"{RESULTS}/training_seeds/{model}/{regime}"
-            for seed in repeated.seeds:
-                found[f"represent_seed/{model}/{regime}/s{seed}"] = (
-                    f"{folder}/embeddings/s{seed}/manifest.json"
-                )
-                for split in SPLITS:
-                    found[f"finetune_seed/{model}/{regime}/{split}/s{seed}"] = (
-                        f"{folder}/{split}/s{seed}/manifest.json"
-                    )
     return found
 
 

@@ -94,9 +94,16 @@ def check_directory(directory: Path | str) -> dict[str, Any]:
 
 
 def _asks_for_code(content: Any) -> bool:
-    if isinstance(content, dict):
-        return "auto_map" in content or any(map(_asks_for_code, content.values()))
-    return isinstance(content, list) and any(map(_asks_for_code, content))
+    waiting = [content]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            if "auto_map" in part:
+                return True
+            waiting.extend(part.values())
+        elif isinstance(part, list):
+            waiting.extend(part)
+    return False
 
 
 @contextmanager

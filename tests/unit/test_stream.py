@@ -107,7 +107,7 @@ def test_other_decoders_are_streamed_too(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "reason"), [("mixtral", "stores it in another form"), ("gemma3n_text", "Gemma3nTextConfig")]
+    ("kind", "reason"), [("mixtral", "stores it in another form"), ("gemma3n_text", "not one state a token")]
 )
 def test_decoders_that_are_no_chain_of_blocks_say_so(tmp_path: Path, kind: str, reason: str) -> None:
     folder = build_decoder(kind, tmp_path / kind, seed=5)
@@ -300,13 +300,14 @@ def test_states_beyond_the_memory_go_to_files_and_leave_none(
     folders: dict[str, tuple[Path, Path]], tmp_path: Path
 ) -> None:
     first, last = (Checkpoint(folder) for folder in folders["gemma3_text"])
-    texts = [f"{text} {number}" for number in range(300) for text in TEXTS]
+    texts = [f"{text} {number}" for number in range(60) for text in TEXTS]
     tokens = tokens_of(first.weights, texts)
     variants = [between(f"h{weight}", first, last, weight) for weight in (0.0, 0.5, 1.0)]
     kept = streamed(variants, tokens, RepresentSettings())
     states_mb = tokens.n_tokens * 32 * 4 / 1e6
     assert kept.peak_activation_mb == pytest.approx(3 * states_mb)
-    spilled = streamed(variants, tokens, RepresentSettings(), memory_mb=int(1.5 * states_mb), spill_dir=tmp_path / "s")
+    assert states_mb < 1 < 2 * states_mb
+    spilled = streamed(variants, tokens, RepresentSettings(), memory_mb=1, spill_dir=tmp_path / "s")
     assert spilled.peak_activation_mb == pytest.approx(states_mb)
     assert spilled.seconds["spill"] > 0
     assert list((tmp_path / "s").iterdir()) == []

@@ -4,6 +4,7 @@ import json
 import os
 import struct
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ def test_sizes_are_checked_before_memory_is_taken(tmp_path: Path) -> None:
         write(path, {"a": entry()}, length=MAX_HEADER + 1)
         # a hole that takes no space
         os.truncate(path, 2**33)
-        with pytest.raises(UserError, match="at most .* are read"):
+        with pytest.raises(UserError, match=r"at most \d+ are read"):
             TensorFile(path)
         assert tracemalloc.get_traced_memory()[1] < 5e6
     finally:
@@ -120,6 +121,14 @@ entries = st.fixed_dictionaries(
 )
 
 
+def caught(run: Callable[[], Any]) -> tuple[str, Any]:
+    """What `run` complains of, and what it returns; nothing but UserError is caught."""
+    try:
+        return "", run()
+    except UserError as error:
+        return str(error), None
+
+
 @given(
     st.one_of(
         st.binary(max_size=200),
@@ -133,11 +142,10 @@ entries = st.fixed_dictionaries(
     st.integers(8, 300),
 )
 def test_any_header_is_read_or_refused_in_one_line(raw: bytes, size: int) -> None:
-    try:
-        found = parse_header(raw, "f", 8 + len(raw), size)
-    except UserError as error:
-        assert "\n" not in str(error)
-        assert len(str(error)) < 1000
+    message, found = caught(lambda: parse_header(raw, "f", 8 + len(raw), size))
+    if found is None:
+        assert "\n" not in message
+        assert len(message) < 1000
         return
     at = 8 + len(raw)
     for part in sorted(found.values(), key=lambda part: (part.start, part.nbytes)):
@@ -156,11 +164,9 @@ def test_a_damaged_file_is_read_or_refused(
     at = data.draw(st.integers(0, len(content) - 1))
     content[at : at + len(junk)] = junk
     path.write_bytes(bytes(content[: max(0, len(content) - cut)]))
-    try:
-        file = TensorFile(path)
-    except UserError as error:
-        assert "\n" not in str(error)
-    else:
+    message, file = caught(lambda: TensorFile(path))
+    assert "\n" not in message
+    if file is not None:
         file.close()
 
 
@@ -212,7 +218,7 @@ def test_values_that_are_not_finite_are_found_wherever_they_are(
             if place < 0:
                 assert torch.equal(weights.read("t"), tensor)
             else:
-                with pytest.raises(UserError, match="model.safetensors: tensor 't' holds NaN or infinity"):
+                with pytest.raises(UserError, match=r"model\.safetensors: tensor .t. holds NaN or infinity"):
                     weights.read("t")
 
 

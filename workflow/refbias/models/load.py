@@ -184,7 +184,7 @@ def _load_language_tower(directory: Path | str, options: dict[str, Any]) -> "tup
     text = config.get_text_config()
     text.architectures = None
     # the tensors of the vision tower are left out on purpose: no report about them
-    with _quiet():
+    with quiet():
         model, info = AutoModelForCausalLM.from_pretrained(
             str(directory), config=text, key_mapping=_tower_names(directory), **options
         )
@@ -194,7 +194,8 @@ def _load_language_tower(directory: Path | str, options: dict[str, Any]) -> "tup
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
+    """Let transformers report errors only."""
     from transformers.utils import logging
 
     level = logging.get_verbosity()

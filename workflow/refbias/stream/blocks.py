@@ -7,6 +7,7 @@ once more, its last block returning the states that the real blocks gave.
 """
 
 import contextlib
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -165,8 +166,14 @@ def _try(model: "PreTrainedModel", name: str) -> tuple[bool, str | None]:
     if any(len(calls) != len(blocks.modules) for _, calls in entered):
         return False, f"{name}: the forward does not call every block once"
     states = [first for first, _ in entered]
+    before = copy.deepcopy(entered)
     for number, block in enumerate(blocks.modules):
+        if any(part.shape[:-1] != batch.shape for part, batch in zip(states, ids, strict=True)):
+            return blocks.in_tuple, f"{name}: what goes from block to block is not one state a token"
         states = [run_block(block, part, calls[number]) for part, (_, calls) in zip(states, entered, strict=True)]
+    pairs = zip(before, entered, strict=True)
+    if not all(same_call(*calls) for was, now in pairs for calls in zip(was[1], now[1], strict=True)):
+        return blocks.in_tuple, f"{name}: blocks hand on more than their states"
     for batch, part, whole in zip(ids, states, expected, strict=True):
         gap = float((leave(model, blocks, batch, part) - whole).abs().max())
         # written so that NaN is refused
@@ -183,8 +190,6 @@ def _holds_more(output: Any) -> bool:
 
 def shrunk(config: "PretrainedConfig") -> "PretrainedConfig":
     """Return a copy of a decoder's configuration with every kind of layer, but few, narrow ones of few words."""
-    import copy
-
     small = copy.deepcopy(config)
     small.num_hidden_layers = n_layers = _enough_layers(config)
     if getattr(config, "layer_types", None):

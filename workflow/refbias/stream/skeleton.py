@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from refbias.errors import UserError
+from refbias.models.load import quiet
 from refbias.stream.blocks import Blocks, find_blocks, probe
 from refbias.stream.shards import Weights
 
@@ -53,13 +54,14 @@ class Skeleton:
         self.dtype = dtype
         self.reason: str | None = None
         config = text_config(weights)
+        in_tuple, self.reason = _probed(config)
+        if self.reason is not None:
+            return
         self.model = _on_meta(config, dtype)
         found = find_blocks(self.model)
-        self.blocks = Blocks(*(found or ("", nn.ModuleList())), in_tuple=False)
         if found is None:
             self.reason = f"{type(config).__name__}: no list of decoder blocks"
             return
-        in_tuple, self.reason = _probed(config)
         self.blocks = Blocks(*found, in_tuple=in_tuple)
         embedding = self.model.get_input_embeddings()
         # the rows that are in memory have numbers of their own
@@ -126,14 +128,10 @@ class Skeleton:
 def _on_meta(config: "PretrainedConfig", dtype: torch.dtype) -> "PreTrainedModel":
     from transformers import AutoModel
 
-    try:
-        with torch.device("meta"):
-            model: PreTrainedModel = AutoModel.from_config(
-                config, attn_implementation="sdpa", dtype=dtype, trust_remote_code=False
-            )
-    except (ValueError, TypeError, AttributeError, KeyError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:160]
-        raise UserError(f"config.json: {type(config).__name__} makes no decoder: {reason}") from None
+    with torch.device("meta"), quiet():
+        model: PreTrainedModel = AutoModel.from_config(
+            config, attn_implementation="sdpa", dtype=dtype, trust_remote_code=False
+        )
     return model.eval().requires_grad_(False)
 
 
@@ -144,7 +142,8 @@ def _probed(config: "PretrainedConfig") -> tuple[bool, str | None]:
     """Return what `probe` says of a configuration, tried once a process."""
     key = type(config), json.dumps(config.to_dict(), sort_keys=True, default=str)
     if key not in _PROBED:
-        _PROBED[key] = probe(config)
+        with quiet():
+            _PROBED[key] = probe(config)
     return _PROBED[key]
 
 

@@ -11,6 +11,8 @@ import pandas as pd
 
 from refbias.analysis.pairs import CHECKPOINT
 from refbias.calibration.data import ShiftObservations
+from refbias.calibration.two_stage import alarm
+from refbias.config.two_stage import AlarmBy, Level
 from refbias.errors import UserError
 
 CONTROL_GROUP = "control"
@@ -141,3 +143,45 @@ def with_control(
         scorer=str(first["scorer"]),
         n_dropped=len(frame) - len(whole),
     )
+
+
+def alarmed(delta_b: pd.DataFrame, chosen: Selection, by: AlarmBy, level: Level, at_least: float) -> pd.DataFrame:
+    """List the groups, or the checkpoints with a group, whose dB raises an alarm.
+
+    Parameters
+    ----------
+    delta_b : DataFrame
+        Table of dB.
+    chosen : Selection
+        Method, models and regimes.
+    by, level : str
+        What raises an alarm, and whether groups or checkpoints are listed.
+    at_least : float
+        Alarm level.
+
+    Returns
+    -------
+    DataFrame
+        model, regime, checkpoint, group, method, delta_b, control_delta_b and alarm, the loudest first; of a checkpoint
+        its loudest group. The control itself is never listed.
+
+    Raises
+    ------
+    UserError
+        If the selection is empty, or the control is needed and absent.
+    """
+    frame = select(delta_b.assign(benchmark="", scorer=""), chosen)
+    groups = frame[frame["group"] != CONTROL_GROUP].dropna(subset=["delta_b"])
+    if by.endswith("_net") or (frame["group"] == CONTROL_GROUP).any():
+        groups = groups.merge(controls(frame, chosen.method), on=CHECKPOINT, how="left")
+    else:
+        groups = groups.assign(**{CONTROL_COLUMN: np.nan})
+    alarms = alarm(groups["delta_b"].to_numpy(np.float64), groups[CONTROL_COLUMN].to_numpy(np.float64), by)
+    if np.isnan(alarms).any():
+        first = groups[np.isnan(alarms)].iloc[0]
+        raise UserError(f"delta_b: no control for {', '.join(map(str, first[CHECKPOINT]))}; run the stage shift")
+    groups = groups.assign(alarm=alarms).sort_values("alarm", ascending=False, kind="stable")
+    if level == "checkpoint":
+        groups = groups.drop_duplicates(CHECKPOINT)
+    columns = [*CHECKPOINT, "group", "method", "delta_b", CONTROL_COLUMN, "alarm"]
+    return groups.loc[groups["alarm"] >= at_least, columns].reset_index(drop=True)

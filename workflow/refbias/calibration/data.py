@@ -57,7 +57,7 @@ class ShiftObservations:
 
     @property
     def net_of_control(self) -> FloatArray:
-        """dB minus the control's dB, shape (n,)."""
+        """The dB minus the control's dB, shape (n,)."""
         return self.delta_b - self.control
 
     @property

@@ -1,9 +1,10 @@
 """Fit the probability that a score rose beyond a threshold, given dB and its control.
 
 Four candidates compete: a logistic curve of dB alone, one of dB net of the control together with the control's own dB
-(a fine-tuning can move every sentence, whether or not it is about a group), and monotone curves of dB and of dB net of the control.
-The one with the smallest cross-validated Brier score is kept (log-loss breaks ties), and all are reported. For a
-method with direction the monotone curves fall (below 0 = towards the negative attributes), for one without they rise.
+(a fine-tuning can move every sentence, whether or not it is about a group), and monotone curves of dB and of dB net
+of the control. The one with the smallest cross-validated Brier score is kept (log-loss breaks ties), and all are
+reported. For a method with direction the monotone curves fall (below 0 = towards the negative attributes), for one
+without they rise.
 Beside them, never chosen, stands a curve of the control's dB alone: what it does as well is no news about groups.
 """
 

@@ -62,8 +62,9 @@ def warnings_of(
 def _skill(chosen: Candidate, validation: Validation) -> list[str]:
     if chosen.brier_skill <= 0:
         return [
-            f"On left-out checkpoints the probabilities are no better than the base rate alone (Brier {chosen.brier:.3f} "
-            f"against {validation.base_brier:.3f}): dB tells nothing about this score in this study, do not use them."
+            "On left-out checkpoints the probabilities are no better than the base rate alone (Brier "
+            f"{chosen.brier:.3f} against {validation.base_brier:.3f}): dB tells nothing about this score in this "
+            "study, do not use them."
         ]
     found = []
     alone = validation.control_only
@@ -112,9 +113,7 @@ def _size(data: ShiftObservations, positive: BoolArray, spectra: int) -> list[st
     return found
 
 
-def _shape(
-    data: ShiftObservations, measure: Measure, curve: Curve, chosen: Candidate, separated: bool
-) -> list[str]:
+def _shape(data: ShiftObservations, measure: Measure, curve: Curve, chosen: Candidate, separated: bool) -> list[str]:
     found = []
     if separated:
         found.append(

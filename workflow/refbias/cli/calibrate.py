@@ -98,9 +98,7 @@ def main(argv: list[str]) -> None:
     )
     study = beside(options.observations, options.study, "manifest.json")
     shifts = read_shift(shift)
-    chosen = Selection(
-        options.method, options.benchmark, options.scorer, tuple(options.regime), tuple(options.model)
-    )
+    chosen = Selection(options.method, options.benchmark, options.scorer, tuple(options.regime), tuple(options.model))
     found = with_control(read_observations(options.observations), chosen, shifts)
     data = found.data
     spectra = sorted({(str(model), str(regime)) for model, regime in zip(data.model, data.regime, strict=True)})

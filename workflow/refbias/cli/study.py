@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 
 from refbias.artifacts import read_json
-from refbias.config.calibration import EmbeddingFacts, Measure, settings_hash
 from refbias.config.base import parse
+from refbias.config.calibration import EmbeddingFacts, Measure, settings_hash
 from refbias.config.shift import Method
 from refbias.errors import UserError
 from refbias.tables import read_csv

@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 
 from refbias.analysis.pairs import CHECKPOINT
-from refbias.calibration.data import ShiftObservations
+from refbias.calibration.data import ShiftObservations, StrArray
 from refbias.calibration.two_stage import alarm
 from refbias.config.two_stage import AlarmBy, Level
 from refbias.errors import UserError
+from refbias.stats.vectors import FloatArray
 
 CONTROL_GROUP = "control"
 CONTROL_COLUMN = "control_delta_b"
@@ -126,19 +127,26 @@ def with_control(
     whole = frame.dropna(subset=["delta_score", "delta_b"])
     if whole.empty:
         raise UserError(f"observations: none of {len(frame)} has both a change of score and dB")
-    numbers = {
-        name: whole[column].to_numpy(np.float64)
-        for name, column in (
-            ("delta_b", "delta_b"),
-            ("control", CONTROL_COLUMN),
-            ("delta_score", "delta_score"),
-            ("n_outputs", "n_outputs"),
-        )
-    }
-    names = {name: whole[name].astype(str).to_numpy(np.str_) for name in (*CHECKPOINT, "unit")}
+
+    def numbers(column: str) -> FloatArray:
+        return whole[column].to_numpy(np.float64)
+
+    def names(column: str) -> StrArray:
+        return whole[column].astype(str).to_numpy(np.str_)
+
+    data = ShiftObservations(
+        delta_b=numbers("delta_b"),
+        control=numbers(CONTROL_COLUMN),
+        delta_score=numbers("delta_score"),
+        model=names("model"),
+        regime=names("regime"),
+        checkpoint=names("checkpoint"),
+        unit=names("unit"),
+        n_outputs=numbers("n_outputs"),
+    )
     first = whole.iloc[0]
     return ControlledObservations(
-        data=ShiftObservations(**numbers, **names),
+        data=data,
         benchmark=str(first["benchmark"]),
         scorer=str(first["scorer"]),
         n_dropped=len(frame) - len(whole),

@@ -70,7 +70,7 @@ class Costs:
         missed = (1 - share) ** (np.ones(names.size) if whole_checkpoints else counts)
         seconds += sum(self.loading[str(name)] * (1 - none) for name, none in zip(names, missed, strict=True))
         seconds += self.reference * (1 - float(np.prod(missed)))
-        return 1 - seconds / self.benchmark
+        return float(1 - seconds / self.benchmark)
 
     def break_even(self, benchmarked: BoolArray) -> float | None:
         """Factor on all outputs at which two stages cost as much as benchmarking everything; None if none is spared.

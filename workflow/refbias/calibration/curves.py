@@ -115,7 +115,7 @@ def is_separated(columns: FloatArray, positive: BoolArray) -> bool:
     unit = (columns - columns.mean(axis=0)) / np.where(scale > 0, scale, 1)
     signed = np.column_stack([np.ones(positive.size), unit]) * np.where(positive, 1.0, -1.0)[:, np.newaxis]
     found = linprog(-signed.sum(axis=0), A_ub=-signed, b_ub=np.zeros(positive.size), bounds=(-1, 1))
-    return bool(found.status == 0 and -found.fun > 1e-7)
+    return found.status == 0 and found.fun is not None and bool(found.fun < -1e-7)
 
 
 def _both_classes(positive: BoolArray) -> None:

@@ -16,7 +16,8 @@ from refbias import fast
 from refbias.artifacts import read_json
 from refbias.cli import represent
 from refbias.config.represent import RepresentSettings
-from refbias.config.root import from_mapping, represent_slice
+from refbias.config.root import from_mapping
+from refbias.config.slices import represent_slice
 from refbias.embed import batches, embed_sentences, tokenise
 from refbias.errors import UserError
 from refbias.models import load_base, load_tokenizer

@@ -118,6 +118,7 @@ class GroupResult(Strict):
     effect_size: Number
     jackknife_low: Number
     jackknife_high: Number
+    p_beyond_scale: Number = Field(default=None, description="Holm's p of dB beyond a common change of scale.")
     probability: Number = None
 
 
@@ -161,6 +162,24 @@ class AttributeContribution(Strict):
     kind: Literal["positive", "negative"]
     text: str
     delta: Number
+
+
+class OverallResult(Strict):
+    """Mean dB over the groups, each counting the same."""
+
+    delta_b: Number
+    ci_low: Number
+    ci_high: Number
+
+
+class CollapseResult(Strict):
+    """How the common scale of the representations changed, audited over reference; 1 is no change."""
+
+    distance_ratio: Number
+    centroid_ratio: Number
+    slope: Number
+    mean_cosine_reference: Number
+    mean_cosine_audited: Number
 
 
 class Contributions(Strict):
@@ -214,14 +233,16 @@ class CheckpointResult(Strict):
     verdict: Verdict
     groups: list[GroupResult]
     control: GroupResult | None = None
-    methods: list[MethodResult] = []
+    overall: OverallResult | None = None
+    collapse: CollapseResult | None = None
+    methods: list[MethodResult] = Field(default_factory=list)
     layers: list[LayerResult] | None = None
     layer_mean: list[LayerMean] | None = None
     contributions: Contributions | None = None
     anchors: list[AnchorShift] | None = None
     adapter_drift: list[ModuleDrift] | None = None
     dtype_check: DtypeCheck | None = None
-    warnings: list[AuditWarning] = []
+    warnings: list[AuditWarning] = Field(default_factory=list)
 
 
 class FalseAlarm(Strict):

@@ -96,7 +96,7 @@ class CollapseMeasures:
 
 
 @dataclass(frozen=True)
-class Warning:  # noqa: A001
+class Warning:
     """A reason to read the numbers with care: a code for programs and a sentence for people."""
 
     code: WarningCode

@@ -4,10 +4,11 @@ The subset is a function of the settings alone: the first n of each file, in its
 so that a beginning of them is a fair part (anchors go round the groups, attributes mix scenes and traits).
 """
 
+import hashlib
 import logging
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -255,3 +256,14 @@ def load_stimuli(settings: "StimuliSettings") -> list[Sentence]:
         if part:
             _logger.warning("%s", part)
     return _select(stimuli, settings)
+
+
+def sentence_table(sentences: Sequence[Sentence]) -> str:
+    """Return the sentences as the text of ``sentences.tsv``: a header, then a line a sentence."""
+    rows = [("id", "kind", "group", "text"), *((row.id, row.kind, row.group, row.text) for row in sentences)]
+    return "".join("\t".join(row) + "\n" for row in rows)
+
+
+def stimuli_sha256(sentences: Sequence[Sentence]) -> str:
+    """Return the SHA-256 by which two results are known to rest on the same sentences: that of `sentence_table`."""
+    return hashlib.sha256(sentence_table(sentences).encode()).hexdigest()

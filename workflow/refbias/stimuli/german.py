@@ -1,4 +1,4 @@
-"""German sentences: do article, adjective, noun, verb and preposition agree?
+"""Agreement of article, adjective, noun, verb and preposition in German sentences.
 
 Words inflect in German, so templates name the form that they need (``{dat_pl}``) and the table of groups holds it. The
 check reads both sides by the rules of school grammar: the endings of a form against its case, number and gender (strong

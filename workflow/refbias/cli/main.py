@@ -40,7 +40,8 @@ STAGES = {
     "provenance": "say where the run's numbers come from",
     "report": "write the HTML report",
     "config": "validate a configuration, print its schema or its documentation",
-    "stimuli": "validate sentence sets",
+    "stimuli": "validate sentence sets and packs of them, write an example pack",
+    "null-scale": "measure dB of fine-tunings that have nothing to do with any group",
     "unlock": "remove the lock that a killed snakemake left behind",
 }
 EXIT_USER_ERROR = 2
@@ -114,7 +115,7 @@ def main(argv: list[str] | None = None) -> int:
         _start_log(log_path, argv)
         if gpus and gpus != "0":
             _claim(gpus)
-        importlib.import_module(f"refbias.cli.{argv[0]}").main(argv[1:])
+        importlib.import_module(f"refbias.cli.{argv[0].replace('-', '_')}").main(argv[1:])
     except UserError as error:
         return _fail(f"refbias: error: {error}", log_path, EXIT_USER_ERROR)
     except KeyboardInterrupt:

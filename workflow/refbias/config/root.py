@@ -19,7 +19,7 @@ from refbias.config.ablations import (
     RepresentAblationsStage,
 )
 from refbias.config.analysis import AnalyseStage, AnalysisSettings
-from refbias.config.base import Slug, Strict, parse
+from refbias.config.base import Slug, Strict, parse, read_yaml
 from refbias.config.benchmarks import Benchmarks, GenerateStage
 from refbias.config.data import DataSettings, FetchStage, LocalData, folder_or_path
 from refbias.config.figures import FigureStage
@@ -183,15 +183,7 @@ def from_yaml(path: Path | str) -> Config:
     UserError
         One line naming the file, the key or the line, and the mend.
     """
-    try:
-        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        raise UserError(f"{path}{line}: not YAML: {getattr(error, 'problem', None) or 'not UTF-8'}") from None
-    return from_mapping(data, str(path))
+    return from_mapping(read_yaml(path), str(path))
 
 
 def _json(model: BaseModel) -> str:

@@ -2,19 +2,11 @@
 
 import torch
 
-from refbias.models.load import resolve_device
-
 
 def cpu_has_bfloat16() -> bool:
     """Tell whether the processor multiplies bfloat16 matrices by instructions of its own."""
-    probes = ("_is_amx_tile_supported", "_is_avx512_bf16_supported", "_is_arm_bf16_supported")
-    # torch knows x86's; ARM's it asks the kernel for, under a name of its own in newer versions
-    return any(bool(getattr(torch.cpu, name)()) for name in probes if hasattr(torch.cpu, name))
-
-
-def choose_device(device: str) -> str:
-    """Return the device that is used; see `resolve_device`."""
-    return resolve_device(device)
+    known = torch.cpu.get_capabilities()
+    return any(bool(known.get(name)) for name in ("amx_bf16", "avx512_bf16", "bf16", "sve_bf16"))
 
 
 def choose_dtype(dtype: str, device: str) -> str:

@@ -1,6 +1,5 @@
 """The sentences of an audit: a pack, files of one's own, or the shipped sets."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,9 @@ from refbias.config.audit_result import StimuliFacts
 from refbias.config.stimuli import StimuliSettings
 from refbias.errors import UserError
 from refbias.metrics import Embeddings
-from refbias.stimuli import Sentence, load_stimuli, read_stimuli
+from refbias.stimuli import Sentence, load_stimuli, read_stimuli, stimuli_sha256
 from refbias.stimuli.groups import CONTROL
+from refbias.stimuli.packs import DEFAULT, find_pack
 
 _SIZES = ("targets", "attributes", "anchors", "control")
 _FILES = ("groups_file", "targets_file", "attributes_file", "anchors_file", "control_file")
@@ -35,8 +35,7 @@ class Stimuli:
     @property
     def sha256(self) -> str:
         """Hash over every sentence's id, kind, group and text, as ``sentences.tsv`` holds them."""
-        rows = [("id", "kind", "group", "text"), *((row.id, row.kind, row.group, row.text) for row in self.sentences)]
-        return hashlib.sha256("".join("\t".join(row) + "\n" for row in rows).encode()).hexdigest()
+        return stimuli_sha256(self.sentences)
 
     @property
     def groups(self) -> list[str]:
@@ -85,10 +84,13 @@ def choose_stimuli(settings: AuditStimuli) -> Stimuli:
         With ``file:line`` for a mistake in a file, or where a set is empty.
     """
     files = {key: getattr(settings, key) for key in _FILES}
-    own = [Path(path).name for path in files.values() if path]
-    base = read_stimuli(StimuliSettings(**files))
+    name = "own: " + ", ".join(Path(path).name for path in files.values() if path) if any(files.values()) else DEFAULT
+    if settings.pack is not None:
+        pack = find_pack(settings.pack)
+        name, files = pack.name, {f"{part}_file": str(path) for part, path in pack.files.items()}
+    base = read_stimuli(StimuliSettings.model_validate(files))
     available = {
-        "targets": len(base.targets),
+        "targets": min(sum(entry.label in ("", group.id) for entry in base.targets) for group in base.groups),
         "attributes": min(len(base.positive), len(base.negative)),
         "anchors": len(base.anchors),
         "control": len(base.control),
@@ -97,22 +99,13 @@ def choose_stimuli(settings: AuditStimuli) -> Stimuli:
         lacking = "positive" if not base.positive else "negative"
         raise UserError(f"{base.cleaning[2].path}: no {lacking} attribute: add sentences of both valences")
     sizes = {key: getattr(settings, key) or available[key] for key in _SIZES}
-    sentences = load_stimuli(StimuliSettings(**files, **sizes))
-    topics = {group.id: group.topic for group in base.groups}
-    _refuse_empty(sentences, topics, str(base.cleaning[0].path))
+    sentences = load_stimuli(StimuliSettings.model_validate({**files, **sizes}))
     return Stimuli(
-        name="own: " + ", ".join(own) if own else "shipped",
+        name=name,
         sentences=tuple(sentences),
-        topics=topics,
+        topics={group.id: group.topic for group in base.groups},
         templates={entry.id: entry.text for entry in base.targets},
     )
-
-
-def _refuse_empty(sentences: Sequence[Sentence], groups: dict[str, str], where: str) -> None:
-    spoken = {row.group for row in sentences if row.kind == "target"}
-    for group in groups:
-        if group not in spoken:
-            raise UserError(f"{where}: group {group!r} has no target sentence: add one, or remove the group")
 
 
 def split(matrix: npt.NDArray[np.float32], sentences: Sequence[Sentence]) -> Embeddings:

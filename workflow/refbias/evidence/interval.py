@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from refbias.metrics.vectors import FloatArray
 from refbias.stats.vectors import checked_resamples
@@ -107,9 +106,7 @@ def attribute_draws(n_positive: int, n_negative: int, n_resamples: int, seed: in
     """
     checked_resamples(n_resamples)
     generator = np.random.default_rng([seed, 1])
-    return AttributeDraws(
-        _weights(generator, n_positive, n_resamples), _weights(generator, n_negative, n_resamples)
-    )
+    return AttributeDraws(_weights(generator, n_positive, n_resamples), _weights(generator, n_negative, n_resamples))
 
 
 def target_draws(n_targets: int, n_resamples: int, seed: int, *, stream: int = 0) -> FloatArray:
@@ -153,7 +150,10 @@ def redraw(change: FloatArray, targets: FloatArray, attributes: AttributeDraws) 
     # the common part of all cells cancels in dB; without it the squares below keep their digits
     centred = change - change.mean()
     sides = []
-    for block, weights in ((centred[:, :n_positive], attributes.positive), (centred[:, n_positive:], attributes.negative)):
+    for block, weights in (
+        (centred[:, :n_positive], attributes.positive),
+        (centred[:, n_positive:], attributes.negative),
+    ):
         by_attribute = targets @ block
         by_target = weights @ block.T
         mean = _dot(weights, by_attribute)
@@ -162,7 +162,9 @@ def redraw(change: FloatArray, targets: FloatArray, attributes: AttributeDraws) 
         left = squares - _dot(targets, by_target**2) - _dot(weights, by_attribute**2) + mean**2
         freedom = (block.shape[0] - 1) * (block.shape[1] - 1)
         sides.append((by_attribute, by_target, mean, np.maximum(left, 0.0) / max(freedom, 1)))
-    (positive, per_positive, mean_positive, cells_positive), (negative, per_negative, mean_negative, cells_negative) = sides
+    (positive, per_positive, mean_positive, cells_positive), (negative, per_negative, mean_negative, cells_negative) = (
+        sides
+    )
     contributions = per_positive - per_negative
     contributions -= (mean_positive - mean_negative)[:, np.newaxis]
     of_targets = _dot(targets, contributions**2) / max(change.shape[0] - 1, 1)
@@ -174,9 +176,7 @@ def _dot(left: FloatArray, right: FloatArray) -> FloatArray:
     return result
 
 
-def interval(
-    blocks: Sequence[tuple[float, Redrawn]], attributes: AttributeDraws, level: float = 0.95
-) -> Bounds:
+def interval(blocks: Sequence[tuple[float, Redrawn]], attributes: AttributeDraws, level: float = 0.95) -> Bounds:
     """Interval of a weighted sum of blocks' dB: one group, one group less the control, or the mean over groups.
 
     Parameters

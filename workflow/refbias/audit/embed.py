@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 Layer = int | Literal["final"]
-States = dict[Layer, npt.NDArray[np.float32]]
+Array = npt.NDArray[np.float32]
+States = dict[Layer, Array]
 """Pooled states (n, d) by layer: 0 = token embeddings, k = output of block k, ``final`` = the last output."""
 
 

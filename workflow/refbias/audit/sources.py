@@ -14,6 +14,7 @@ Nothing here reads weights beyond their headers, but for an adapter's few.
 
 import re
 import tempfile
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -131,17 +132,20 @@ def resolve_audited(spec: str, reference: Source, dtype: str, any_base: bool = F
     return _resolve(spec, dtype, base=reference, any_base=any_base)
 
 
-def distinct_names(sources: list[Source]) -> list[Source]:
-    """Return the sources with names that differ: where two are alike, a longer part of what was written."""
-    names = [source.name for source in sources]
+def distinct_names(sources: Sequence[Source], taken: Iterable[str] = ()) -> list[Source]:
+    """Return the sources with names that differ, also from those taken: where two are alike, more of what was written."""
+    names = [*taken, *(source.name for source in sources)]
+    used = set(taken)
     result = []
     for source in sources:
         name = source.name
-        if names.count(name) > 1:
-            path = Path(source.parts[0].adapter or source.parts[0].directory)
-            name = f"{path.parent.name}/{name}" if len(source.parts) == 1 and path.parent.name else source.spec
-        while any(name == other.name for other in result):
-            name += "'"
+        if names.count(name) > 1 and len(source.parts) == 1:
+            path = (source.parts[0].adapter or source.directory).resolve()
+            name = f"{path.parent.name}/{source.name}"
+        number = 2
+        while name in used:
+            name, number = f"{source.name} ({number})", number + 1
+        used.add(name)
         result.append(replace(source, name=name))
     return result
 

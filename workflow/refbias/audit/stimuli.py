@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -108,7 +109,7 @@ def choose_stimuli(settings: AuditStimuli) -> Stimuli:
     )
 
 
-def split(matrix: npt.NDArray[np.float32], sentences: Sequence[Sentence]) -> Embeddings:
+def split(matrix: npt.NDArray[np.floating[Any]], sentences: Sequence[Sentence]) -> Embeddings:
     """Sort the rows of a model's states into targets by group (the control among them), attributes and anchors.
 
     Parameters

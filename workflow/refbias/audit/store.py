@@ -97,9 +97,12 @@ def writing(kind: Kind, key: str, facts: Mapping[str, Any]) -> Iterator[Path]:
     try:
         yield temporary
         write_json(temporary / FACTS, dict(facts))
-        # another process may have been faster: its folder holds the same
-        with contextlib.suppress(FileExistsError, OSError):
+        try:
             os.rename(temporary, place)
+        except OSError:
+            # another process may have been faster: its folder holds the same
+            if not (place / FACTS).is_file():
+                raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

@@ -30,6 +30,7 @@ include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/analyse.smk"
 include: "workflow/rules/ablations.smk"
 include: "workflow/rules/pictures.smk"
+include: "workflow/rules/two_stage.smk"
 
 
 report: "workflow/report/workflow.rst"

@@ -118,7 +118,9 @@ def run_audit(settings: AuditSettings, spill_dir: Path | None = None) -> Audit:
         _checkpoint(source, tokens, settings, stimuli, models, reading, (before, states), biases, check)
         for (source, tokens), states, check in zip(models.pairs(), after, checks, strict=True)
     ]
-    checkpoints, calibration = with_probabilities(checkpoints, settings.calibration, stimuli.facts())
+    checkpoints, calibration = with_probabilities(
+        checkpoints, settings.calibration, _settings_facts(settings, stimuli, reading)
+    )
     scale = shipped_scale(stimuli.sha256, [source.kind for source in models.audited])
     end = time.perf_counter()
     result = AuditResult(

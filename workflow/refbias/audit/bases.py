@@ -66,7 +66,9 @@ def _check_shapes(adapter: Path, directory: Path) -> None:
     for module, (a, b) in found.pairs.items():
         wanted, has = (b.shape[0], a.shape[1]), shapes.get(f"{module}.weight")
         if has is None:
-            raise UserError(f"{adapter}: adapter of another base: it adapts {module!r}, which {directory} does not have")
+            raise UserError(
+                f"{adapter}: adapter of another base: it adapts {module!r}, which {directory} does not have"
+            )
         if has != wanted:
             raise UserError(
                 f"{adapter}: adapter of another base: {module!r} changes a matrix of {wanted}, in {directory} it is {has}"

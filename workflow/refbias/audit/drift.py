@@ -64,9 +64,7 @@ def _change(adapters: Sequence[tuple[float, Adapter]], module: str) -> float:
         if module in adapter.pairs:
             a, b = (tensor.double().numpy() for tensor in adapter.pairs[module])
             terms.append((weight * adapter.scales[module], a, b))
-    square = sum(
-        float(ci * cj * ((bi.T @ bj) * (ai @ aj.T)).sum()) for ci, ai, bi in terms for cj, aj, bj in terms
-    )
+    square = sum(float(ci * cj * ((bi.T @ bj) * (ai @ aj.T)).sum()) for ci, ai, bi in terms for cj, aj, bj in terms)
     return float(max(square, 0.0) ** 0.5)
 
 

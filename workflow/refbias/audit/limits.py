@@ -15,9 +15,7 @@ _ALWAYS = (
 )
 
 
-def limits_of(
-    settings: AuditSettings, dtype: str, scale: NullScale | None, calibration: CalibrationFacts
-) -> list[str]:
+def limits_of(settings: AuditSettings, dtype: str, scale: NullScale | None, calibration: CalibrationFacts) -> list[str]:
     """Return the limits of one audit.
 
     Parameters

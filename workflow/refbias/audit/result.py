@@ -143,9 +143,7 @@ def _methods(
     """Return every method's value; RR and SEAT with two-way intervals, the others over target sentences alone."""
     names = settings.chosen_methods()
     rows = [
-        MethodResult(
-            method="rr", group=group.group, delta_b=group.delta_b, ci_low=group.ci_low, ci_high=group.ci_high
-        )
+        MethodResult(method="rr", group=group.group, delta_b=group.delta_b, ci_low=group.ci_low, ci_high=group.ci_high)
         for group in evidence.groups
     ]
     if "seat" in names:
@@ -166,9 +164,7 @@ def _methods(
     return rows
 
 
-def _contributions(
-    reference: Embeddings, audited: Embeddings, stimuli: Stimuli, control: str | None
-) -> Contributions:
+def _contributions(reference: Embeddings, audited: Embeddings, stimuli: Stimuli, control: str | None) -> Contributions:
     found = contributions(reference, audited, control=control)
     by_group: dict[str, list[str]] = {}
     for row in stimuli.of_kind("target"):
@@ -184,7 +180,8 @@ def _contributions(
     ]
     return Contributions(
         templates=[
-            TemplateContribution(id=name, text=stimuli.templates.get(name, ""), delta=delta) for name, delta in templates
+            TemplateContribution(id=name, text=stimuli.templates.get(name, ""), delta=delta)
+            for name, delta in templates
         ],
         attributes=attributes,
     )

@@ -159,9 +159,7 @@ def _numbers_of(source: Source) -> Iterator[None]:
 def _models(settings: AuditSettings, stimuli: Stimuli, dtype: str) -> _Models:
     reference = resolve_reference(settings.reference, dtype)
     audited = [
-        source
-        for spec in settings.audited
-        for source in resolve_audited(spec, reference, dtype, settings.any_base)
+        source for spec in settings.audited for source in resolve_audited(spec, reference, dtype, settings.any_base)
     ]
     audited = distinct_names(audited, [reference.name])
     facts = {source.name: architecture(source.directory) for source in [reference, *audited]}
@@ -251,9 +249,7 @@ def _dtype_checks(
             whole = rr_shift(split(first[exact.main], sentences), split(wide[exact.main], sentences))
         change = max(abs(narrow[group].delta_b - whole[group].delta_b) for group in whole if group != CONTROL)
         found.append(
-            DtypeCheck(
-                dtype=reading.dtype, against="float32", n_sentences=len(rows), max_change_delta_b=float(change)
-            )
+            DtypeCheck(dtype=reading.dtype, against="float32", n_sentences=len(rows), max_change_delta_b=float(change))
         )
     return found
 

@@ -178,9 +178,7 @@ def _steps(path: Path) -> list[tuple[int, Path]]:
     return sorted(found)
 
 
-def _curve(
-    spec: str, path: Path, steps: list[tuple[int, Path]], base: Source | None, any_base: bool
-) -> list[Source]:
+def _curve(spec: str, path: Path, steps: list[tuple[int, Path]], base: Source | None, any_base: bool) -> list[Source]:
     sources = []
     for step, folder in steps:
         part = _directory(str(Path(spec) / folder.name), folder, base, any_base)
@@ -192,9 +190,7 @@ def _curve(
     return sources
 
 
-def _mixture(
-    spec: str, terms: list[tuple[float, str]], dtype: str, base: Source | None, any_base: bool
-) -> Source:
+def _mixture(spec: str, terms: list[tuple[float, str]], dtype: str, base: Source | None, any_base: bool) -> Source:
     parts = [replace(_part(text, dtype, base, any_base), weight=weight) for weight, text in terms]
     total = sum(weight for weight, _ in terms)
     if any(part.adapter is None for part in parts):

@@ -32,8 +32,8 @@ def limits_of(settings: AuditSettings, dtype: str, scale: NullScale | None, cali
         found.append("The intervals of Procrustes-SEAT and CKA drift cover the target sentences alone.")
     if settings.cross_family:
         found.append(
-            "Reference and audited model may differ in tokenizer, vocabulary or width: their shift holds the difference "
-            "between the families too, not a fine-tuning's alone."
+            "Reference and audited model may differ in tokenizer, vocabulary or width: their shift holds the "
+            "difference between the families too, not a fine-tuning's alone."
         )
     if dtype != "float32" and not settings.dtype_check:
         found.append(f"Computed in {dtype}; how much dB changes against float32 was not measured.")

@@ -1,4 +1,4 @@
-"""Quantised checkpoints (bitsandbytes, GPTQ, AWQ, FP8 and others): loaded where transformers can, else refused by name."""
+"""Quantised checkpoints (bitsandbytes, GPTQ, AWQ, FP8 ...): loaded where transformers can, else refused by name."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any

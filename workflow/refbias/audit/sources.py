@@ -133,7 +133,7 @@ def resolve_audited(spec: str, reference: Source, dtype: str, any_base: bool = F
 
 
 def distinct_names(sources: Sequence[Source], taken: Iterable[str] = ()) -> list[Source]:
-    """Return the sources with names that differ, also from those taken: where two are alike, more of what was written."""
+    """Return the sources with names that differ, also from those taken."""
     names = [*taken, *(source.name for source in sources)]
     used = set(taken)
     result = []
@@ -280,9 +280,11 @@ def _packaged(spec: str, dtype: str) -> Part:
         raise UserError(f"{spec}: no packaged model of that name: use {_PACKAGED_WORD}{next(iter(PACKAGED))}")
     key = store.key_of({"gguf_sha256": source.sha256, "dtype": dtype, "format": 1})
     if (place := store.find("models", key)) is None:
-        with store.writing("models", key, {"name": f"{spec} ({dtype})"}) as folder:
-            with tempfile.TemporaryDirectory(dir=folder, prefix=".gguf-") as scratch:
-                dequantise(assemble_package(source, Path(scratch)), folder, dtype)
+        with (
+            store.writing("models", key, {"name": f"{spec} ({dtype})"}) as folder,
+            tempfile.TemporaryDirectory(dir=folder, prefix=".gguf-") as scratch,
+        ):
+            dequantise(assemble_package(source, Path(scratch)), folder, dtype)
         place = store.folder("models", key)
     return Part(1.0, spec, name, "gguf", place)
 

@@ -186,7 +186,7 @@ def _write_report(result: AuditResult, path: Path) -> None:
 
 
 def _write_table(result: AuditResult, path: Path) -> None:
-    columns = [name for name in GroupResult.model_fields]
+    columns = list(GroupResult.model_fields)
     rows = [
         [checkpoint.name, "" if checkpoint.step is None else checkpoint.step, *_cells(group, columns)]
         for checkpoint in result.checkpoints
@@ -215,7 +215,8 @@ def lines(checkpoint: CheckpointResult) -> list[str]:
         probability = "" if group.probability is None else f"  P {group.probability:.2f}"
         found.append(
             f"  {group.group:<{width}}  dB {_number(group.delta_b)}  [{_number(group.ci_low)}, "
-            f"{_number(group.ci_high)}]  p {_number(group.p_holm, '.2g'):<7}{probability}  {words[group.finding]}".rstrip()
+            f"{_number(group.ci_high)}]  p {_number(group.p_holm, '.2g'):<7}{probability}  "
+            f"{words[group.finding]}".rstrip()
         )
     found += [f"  warning ({warning.code}): {warning.sentence}" for warning in checkpoint.warnings]
     return found

@@ -95,7 +95,8 @@ def main(argv: list[str] | None = None) -> int:
     Returns
     -------
     int
-        0 success; 1 a condition that the user set is met (`refbias audit --fail-on`); 2 a mistake that the user can mend (one line on stderr); 130 interrupted.
+        0 success; 1 a condition that the user set is met (``refbias audit --fail-on``); 2 a mistake that the user can
+        mend (one line on stderr); 130 interrupted.
         Any other exception propagates with its traceback.
     """
     argv = list(sys.argv[1:] if argv is None else argv)

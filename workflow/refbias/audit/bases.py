@@ -1,4 +1,4 @@
-"""Is an adapter's base the reference? By name, by path, by weights; and do its matrices fit?"""
+"""Whether an adapter's base is the reference: by name, by path, by weights; and whether its matrices fit."""
 
 import logging
 from collections.abc import Set
@@ -71,5 +71,6 @@ def _check_shapes(adapter: Path, directory: Path) -> None:
             )
         if has != wanted:
             raise UserError(
-                f"{adapter}: adapter of another base: {module!r} changes a matrix of {wanted}, in {directory} it is {has}"
+                f"{adapter}: adapter of another base: {module!r} changes a matrix of {wanted}, in {directory} it is "
+                f"{has}"
             )

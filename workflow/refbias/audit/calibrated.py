@@ -78,8 +78,8 @@ def _calibrated(
         warnings.append(
             AuditWarning(
                 code="extrapolated",
-                sentence=f"dB of {names} lies outside of what the calibration was fitted on: the probability there is a "
-                "guess.",
+                sentence=f"dB of {names} lies outside of what the calibration was fitted on: the probability there is "
+                "a guess.",
             )
         )
     return checkpoint.model_copy(update={"groups": groups, "warnings": warnings})

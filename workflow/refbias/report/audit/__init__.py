@@ -108,6 +108,7 @@ def render(result: AuditResult) -> str:
     blocks: list[Block] = [
         block(result, checkpoint, index) for index, checkpoint in enumerate(result.checkpoints, start=1)
     ]
+    drawn = curves(result)
     context: dict[str, Any] = {
         "result": result,
         "blocks": blocks,
@@ -117,7 +118,8 @@ def render(result: AuditResult) -> str:
         else f"{len(blocks)} checkpoints against {result.reference.name}",
         "levels": LEVEL_LABELS,
         "kinds": KIND_LABELS,
-        "curves": curves(result),
+        "curves": drawn,
+        "named": [f"{curve.name} {curve.text}" for curve in drawn.named] if drawn else [],
         "overview": overview_table(result),
         "scale_tables": _scale_tables(result),
         "models": model_facts(result),

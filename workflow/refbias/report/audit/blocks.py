@@ -213,7 +213,7 @@ def _groups_alt(checkpoint: CheckpointResult, groups: Sequence[GroupResult], lev
     places = digits(group.delta_b for group in groups)
     marked = [group for group in groups if stands_out(group, level)]
     said = "; ".join(
-        f"{group_name(group.group)} {number(group.delta_b, places)}, {direction(group.delta_b, group.method)}"
+        f"{group_name(group.group)} {number(group.delta_b, places)}, {direction(group)}"
         for group in marked
     )
     return (

@@ -62,7 +62,7 @@ def _checkpoint_lines(result: AuditResult, checkpoint: CheckpointResult) -> list
         cells.append(f"[{span(row.ci_low, row.ci_high, places)}]".replace(f"[{EM_DASH}]", EM_DASH))
         if row is not checkpoint.control:
             holm = p_statement(row.p_holm) if row.p_holm is not None else f"p {EM_DASH}"
-            cells += [f"Holm {holm}", direction(row.delta_b, row.method)]
+            cells += [f"Holm {holm}", direction(row)]
         if row.probability is not None:
             cells.append(f"probability {number(row.probability, 2)}")
         lines.append("  ".join(cells))

@@ -63,7 +63,7 @@ def _group_row(result: AuditResult, group: GroupResult, places: int) -> tuple[Ce
         return numeric(value, number(value, places), why, detail)
 
     return (
-        words(group_name(group.group), "" if control else direction(group.delta_b, group.method)),
+        words(group_name(group.group), "" if control else direction(group)),
         words(group_name(group.topic)) if group.topic else Cell(EM_DASH, why=own or "no topic in the stimuli"),
         shift(group.delta_b, "no value could be computed", span(group.ci_low, group.ci_high, places)),
         numeric(

@@ -3,13 +3,14 @@
 import math
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 
 from scipy.stats import spearmanr
 
-from refbias.config.audit_result import AuditResult, CheckpointResult, GroupResult, Level
+from refbias.config.audit_result import AuditResult, CheckpointResult, GroupResult, Level, MethodResult
 from refbias.metrics import is_undirected
 from refbias.tables.formats import number
-from refbias.tables.labels import CONTROL, method_label, plain_name
+from refbias.tables.labels import CONTROL, group_names, method_label, plain_name
 
 EM_DASH = "\u2014"
 CONTROL_NAME = "Group-free control"
@@ -44,10 +45,17 @@ def clean(text: str) -> str:
     )
 
 
+@cache
+def _shipped_names() -> dict[str, str]:
+    return {group: found.name for group, found in group_names().items()}
+
+
 def group_name(slug: str) -> str:
-    """Return how a group or topic is printed: a plain slug as words, anything else as it stands."""
+    """Return how a group or topic is printed: a shipped group by its name, another plain slug as words, else as is."""
     if slug == CONTROL:
         return CONTROL_NAME
+    if slug in _shipped_names():
+        return _shipped_names()[slug]
     plain = slug.isascii() and slug.islower() and slug.replace("_", "").isalnum()
     return plain_name(slug) if plain else slug
 
@@ -68,13 +76,17 @@ def span(low: float | None, high: float | None, places: int) -> str:
     return EM_DASH if low is None or high is None else f"{number(low, places)} to {number(high, places)}"
 
 
-def direction(value: float | None, method: str) -> str:
-    """Say where a value points: towards which attributes, or nowhere."""
-    if value is None:
+def direction(group: GroupResult | MethodResult) -> str:
+    """Say where a group moved, as far as its interval tells."""
+    if group.delta_b is None:
         return "no value"
-    if is_undirected(method):
+    if is_undirected(group.method):
         return "without direction"
-    return "towards negative" if value < 0 else "towards positive" if value > 0 else "no change"
+    if group.delta_b == 0:
+        return "no change"
+    if group.ci_low is not None and group.ci_high is not None and not excludes_zero(group.ci_low, group.ci_high):
+        return "not told from 0"
+    return "towards negative" if group.delta_b < 0 else "towards positive"
 
 
 def excludes_zero(low: float | None, high: float | None) -> bool:

@@ -48,10 +48,11 @@ def _group(rng: np.random.Generator, group: str, topic: str, shift: float, contr
         "net_of_control": net,
         "net_ci_low": None if net is None else net - 1.2 * half,
         "net_ci_high": None if net is None else net + 1.2 * half,
-        "null_percentile": float(np.clip(2 * _normal(abs(value) / 0.05) - 1, 0, 1)),
+        "null_percentile": float(np.clip(200 * _normal(abs(value) / 0.05) - 100, 0, 100)),
         "effect_size": value / 0.09,
         "jackknife_low": value - half / 3,
         "jackknife_high": value + half / 3,
+        "p_beyond_scale": min(1.0, max(p, 1e-4) * 30),
         "probability": None,
     }
 
@@ -121,6 +122,18 @@ def checkpoint(seed: int, name: str, strength: float = 1.0, step: int | None = N
         },
         "groups": groups,
         "control": control,
+        "overall": {
+            "delta_b": float(np.mean([row["delta_b"] for row in groups])),
+            "ci_low": float(np.mean([row["ci_low"] for row in groups])),
+            "ci_high": float(np.mean([row["ci_high"] for row in groups])),
+        },
+        "collapse": {
+            "distance_ratio": 0.97,
+            "centroid_ratio": 1.04,
+            "slope": 0.99,
+            "mean_cosine_reference": 0.61,
+            "mean_cosine_audited": 0.63,
+        },
         "methods": methods,
         "layers": layers,
         "layer_mean": [
@@ -259,9 +272,9 @@ def bare() -> dict[str, Any]:
         ("net_of_control", "net_ci_low", "net_ci_high", "null_percentile", "effect_size", "jackknife_low")
     )
     for group in found["groups"]:
-        group |= {**empty, "jackknife_high": None, "p_value": None, "p_holm": None}
+        group |= {**empty, "jackknife_high": None, "p_beyond_scale": None, "p_value": None, "p_holm": None}
     found |= dict.fromkeys(
-        ("control", "layers", "layer_mean", "contributions", "anchors", "adapter_drift", "dtype_check")
+        ("control", "overall", "collapse", "layers", "layer_mean", "contributions", "anchors", "adapter_drift", "dtype_check")
     )
     found |= {"methods": [], "warnings": [], "kind": "directory", "weights_sha256": None}
     return result([found], null_scale=None, limits=[])

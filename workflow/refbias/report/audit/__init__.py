@@ -22,7 +22,7 @@ from refbias.report.audit.curves import curves
 from refbias.report.audit.facts import model_facts, setting_facts, timing_facts
 from refbias.report.audit.summary import summary_lines
 from refbias.report.audit.tables import overview_table
-from refbias.report.audit.words import KIND_LABELS, LEVEL_LABELS, beyond, clean, digits, does_not_show, per_cent
+from refbias.report.audit.words import KIND_LABELS, LEVEL_LABELS, beyond, clean, digits, does_not_show, per_cent, shared_warnings
 from refbias.resources import report_path
 from refbias.tables.formats import number
 
@@ -120,6 +120,7 @@ def render(result: AuditResult) -> str:
         "kinds": KIND_LABELS,
         "curves": drawn,
         "named": [f"{curve.name} {curve.text}" for curve in drawn.named] if drawn else [],
+        "shared_warnings": shared_warnings(result),
         "overview": overview_table(result),
         "scale_tables": _scale_tables(result),
         "models": model_facts(result),

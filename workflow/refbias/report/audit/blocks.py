@@ -229,7 +229,7 @@ def _method_plots(checkpoint: CheckpointResult, groups: Sequence[GroupResult]) -
     for method, values in methods_by_group(checkpoint).items():
         directed = not is_undirected(method)
         scale = linear_scale(
-            [edge for value in values.values() for edge in (value.delta_b, value.ci_low, value.ci_high)], wanted=2
+            [edge for value in values.values() for edge in (value.delta_b, value.ci_low, value.ci_high)], wanted=3
         )
         rows = []
         for name in [*(group.group for group in groups), *([CONTROL] if checkpoint.control else [])]:

@@ -44,7 +44,7 @@ class Scale:
         return None if value is None else self.at(value)
 
 
-def linear_scale(values: Iterable[float | None], wanted: int = 4) -> Scale:
+def linear_scale(values: Iterable[float | None], wanted: int = 6) -> Scale:
     """Return an axis that holds some values and 0, with a margin and round tick values.
 
     Parameters
@@ -70,7 +70,7 @@ def linear_scale(values: Iterable[float | None], wanted: int = 4) -> Scale:
     places = max(0, -math.floor(math.log10(step)))
     bare = Scale(low, high, ())
     ticks = tuple(
-        Tick(bare.at(index * step), number(index * step, places), index % 2 == 1)
+        Tick(bare.at(index * step), number(index * step, places) if index else "0", index % 2 == 1)
         for index in range(math.ceil(low / step), math.floor(high / step) + 1)
     )
     return Scale(low, high, ticks)
@@ -222,7 +222,7 @@ def heat_map(
         rows.append(HeatRow(names[key], texts[key], tuple(runs)))
     gaps = any(value is None for row in table.values() for value in row)
     every = max(1, math.ceil(len(columns) / 10))
-    shown = [index for index in range(len(columns)) if index % every == 0 and index < len(columns) - every / 2]
+    shown = [index for index in range(len(columns)) if index % every == 0 and index < len(columns) - 1 - every / 2]
     shown = [*shown, len(columns) - 1] if len(columns) - 1 not in shown else shown
     ticks = tuple(
         Tick(round((index + 0.5) * width, 2), columns[index], place % 2 == 1 and index != len(columns) - 1)

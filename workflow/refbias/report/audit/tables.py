@@ -40,7 +40,7 @@ def group_table(result: AuditResult, checkpoint: CheckpointResult) -> Table:
         Column("Change of S\u2212"),
         Column("Null percentile"),
         Column("Effect size"),
-        Column("Halves of anchors, lowest dB", detail="highest dB"),
+        Column("Halves, lowest", detail="highest"),
         Column("B before", detail="B after"),
         Column("Sentences"),
         Column("Probability"),
@@ -189,7 +189,6 @@ def overview_table(result: AuditResult) -> Table:
             (
                 words(checkpoint.name),
                 numeric(checkpoint.step, count(checkpoint.step), "no step in its name"),
-                words(checkpoint.verdict.sentence, checkpoint.verdict.uncertainty),
                 numeric(float(marked), f"{marked} of {len(checkpoint.groups)}", NO_VALUE),
                 *(
                     numeric(
@@ -206,16 +205,17 @@ def overview_table(result: AuditResult) -> Table:
                 numeric(
                     control.delta_b if control else None, number(control.delta_b, places) if control else "", NO_CONTROL
                 ),
+                words(checkpoint.verdict.sentence, checkpoint.verdict.uncertainty),
             )
         )
     columns = (
         Column("Checkpoint", numeric=False),
         Column("Step"),
-        Column("Verdict", numeric=False),
         Column("Stand out"),
         Column("Lowest dB"),
         Column("Highest dB"),
         Column("Mean dB"),
         Column("Control"),
+        Column("Verdict", numeric=False),
     )
     return Table("Each checkpoint against the reference, in the order given.", columns, tuple(rows))

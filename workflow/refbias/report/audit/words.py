@@ -205,6 +205,21 @@ def beyond(checkpoint: CheckpointResult, level: float) -> int:
     return sum(group.delta_b is not None and abs(group.delta_b) > level for group in checkpoint.groups)
 
 
+def shared_warnings(result: AuditResult) -> list[str]:
+    """List the warnings of several checkpoints, each sentence once with how many checkpoints it is about."""
+    found: dict[str, list[str]] = {}
+    for checkpoint in result.checkpoints:
+        for warning in checkpoint.warnings:
+            names = found.setdefault(warning.sentence, [])
+            if checkpoint.name not in names:
+                names.append(checkpoint.name)
+    total = len(result.checkpoints)
+    return [
+        f"{sentence} ({'all checkpoints' if len(names) == total else ', '.join(names)})"
+        for sentence, names in found.items()
+    ]
+
+
 def reference_mark(result: AuditResult) -> tuple[float, str] | None:
     """Return the value that 95 % of neutral fine-tunings stay below, and its name; None without a null scale."""
     scale = result.null_scale

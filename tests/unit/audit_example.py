@@ -274,7 +274,17 @@ def bare() -> dict[str, Any]:
     for group in found["groups"]:
         group |= {**empty, "jackknife_high": None, "p_beyond_scale": None, "p_value": None, "p_holm": None}
     found |= dict.fromkeys(
-        ("control", "overall", "collapse", "layers", "layer_mean", "contributions", "anchors", "adapter_drift", "dtype_check")
+        (
+            "control",
+            "overall",
+            "collapse",
+            "layers",
+            "layer_mean",
+            "contributions",
+            "anchors",
+            "adapter_drift",
+            "dtype_check",
+        )
     )
     found |= {"methods": [], "warnings": [], "kind": "directory", "weights_sha256": None}
     return result([found], null_scale=None, limits=[])

@@ -22,7 +22,16 @@ from refbias.report.audit.curves import curves
 from refbias.report.audit.facts import model_facts, setting_facts, timing_facts
 from refbias.report.audit.summary import summary_lines
 from refbias.report.audit.tables import overview_table
-from refbias.report.audit.words import KIND_LABELS, LEVEL_LABELS, beyond, clean, digits, does_not_show, per_cent, shared_warnings
+from refbias.report.audit.words import (
+    KIND_LABELS,
+    LEVEL_LABELS,
+    beyond,
+    clean,
+    digits,
+    does_not_show,
+    per_cent,
+    shared_warnings,
+)
 from refbias.resources import report_path
 from refbias.tables.formats import number
 

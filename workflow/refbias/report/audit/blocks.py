@@ -213,8 +213,7 @@ def _groups_alt(checkpoint: CheckpointResult, groups: Sequence[GroupResult], lev
     places = digits(group.delta_b for group in groups)
     marked = [group for group in groups if stands_out(group, level)]
     said = "; ".join(
-        f"{group_name(group.group)} {number(group.delta_b, places)}, {direction(group)}"
-        for group in marked
+        f"{group_name(group.group)} {number(group.delta_b, places)}, {direction(group)}" for group in marked
     )
     return (
         f"dB and {per_cent(level)} intervals of {len(groups)} groups, lowest first. "
@@ -319,4 +318,3 @@ def _anchors(checkpoint: CheckpointResult) -> tuple[Table | None, Table | None]:
         anchor_table(first, f"{caption} The {min(len(names), ANCHOR_GROUPS)} groups with the largest dB."),
         anchor_table(rest, f"{caption} The other groups.") if rest else None,
     )
-

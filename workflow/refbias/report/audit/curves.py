@@ -74,7 +74,11 @@ def curves(result: AuditResult) -> Curves | None:
         return None
     series = _series(result)
     values = [
-        value for row in series.values() for found in row if found for value in (found.delta_b, found.ci_low, found.ci_high)
+        value
+        for row in series.values()
+        for found in row
+        if found
+        for value in (found.delta_b, found.ci_low, found.ci_high)
     ]
     scale = linear_scale(values, wanted=5)
     xs, ticks, axis = _positions(result)
@@ -90,9 +94,7 @@ def curves(result: AuditResult) -> Curves | None:
     }
     labelled = _labels([drawn[name] for name in (*chosen, CONTROL) if name in drawn and drawn[name].end is not None])
     rest = [drawn[name] for name in groups if name not in chosen]
-    return Curves(
-        (*rest, *labelled), drawn.get(CONTROL), scale, 100 - scale.at(0.0), ticks, axis
-    )
+    return Curves((*rest, *labelled), drawn.get(CONTROL), scale, 100 - scale.at(0.0), ticks, axis)
 
 
 def _series(result: AuditResult) -> dict[str, list[GroupResult | None]]:

@@ -17,7 +17,6 @@ from refbias.report.audit.facts import Facts
 from refbias.report.audit.words import EM_DASH, digits
 from refbias.tables.formats import number
 
-
 # sentences shown at each end of a list of contributions
 ENDS = 6
 
@@ -122,7 +121,9 @@ def scale_facts(checkpoint: CheckpointResult) -> Facts:
         return ()
 
     def cell(value: float | None) -> str:
-        return f"{EM_DASH} (undefined: the reference does not tell the sets apart)" if value is None else number(value, 3)
+        return (
+            f"{EM_DASH} (undefined: the reference does not tell the sets apart)" if value is None else number(value, 3)
+        )
 
     return (
         ("Distances between sentences, audited over reference", cell(found.distance_ratio)),

@@ -43,10 +43,13 @@ def setting_facts(result: AuditResult) -> Facts:
     layer = "final" if found.layer == "final" else str(found.layer)
     return (
         ("Methods", ", ".join(map(method_label, found.methods))),
-        ("Layer", f"{layer}, {'after' if found.final_norm else 'before'} the final norm" if layer == "final" else layer),
+        (
+            "Layer",
+            f"{layer}, {'after' if found.final_norm else 'before'} the final norm" if layer == "final" else layer,
+        ),
         (
             "Pooling",
-            f"{found.pooling} over tokens, the beginning-of-sequence token {'left out' if found.exclude_bos else 'included'}",
+            f"{found.pooling} over tokens, first (BOS) token {'left out' if found.exclude_bos else 'included'}",
         ),
         ("Number type and device", f"{found.dtype} on {found.device}; statistics in float64"),
         (

@@ -125,9 +125,7 @@ def method_table(checkpoint: CheckpointResult, level: float) -> Table:
                 cells.append(Cell(EM_DASH, why="not measured for this group"))
                 continue
             text = number(value.delta_b, places[method])
-            cells.append(
-                numeric(value.delta_b, text, NO_VALUE, span(value.ci_low, value.ci_high, places[method]))
-            )
+            cells.append(numeric(value.delta_b, text, NO_VALUE, span(value.ci_low, value.ci_high, places[method])))
         return tuple(cells)
 
     return Table(

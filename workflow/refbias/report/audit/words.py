@@ -35,6 +35,8 @@ _REORDERING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 def clean(text: str) -> str:
     """Replace control characters, lone surrogates and reordering marks; tabs and line ends become spaces."""
+    if text.isascii() and text.isprintable():
+        return text
     return "".join(
         " "
         if char in "\t\n\r"
@@ -236,14 +238,14 @@ def does_not_show(result: AuditResult) -> list[str]:
         "outputs, and no shift is no proof that outputs are unchanged.",
         f"Whether a shift is harmful, fair or wanted. {'Negative' if _signed(result) else 'The sign'} says only nearer "
         "to which of the two sets of attribute sentences, as compared with the reference model.",
-        "Whether the reference is unbiased. Every number is a change since the reference, which carries its own leanings.",
+        "Whether the reference is unbiased. Every number is a change since the reference, which has its own leanings.",
         "Why it moved. Training data, training settings and merging all move representations, and groups share "
         "sentence templates, so their shifts go together.",
-        "People. Nothing here measures how anyone is treated, and groups and sentences are those of one set of stimuli.",
+        "People. Nothing here measures how anyone is treated; groups and sentences are those of one set of stimuli.",
     ]
     if result.calibration.status == "uncalibrated":
         found.append(
-            "A probability. Without a calibration, neither dB nor p says how likely it is that output-level scores rose."
+            "A probability. Without a calibration, neither dB nor p says how likely output-level scores are to have risen."
         )
     found.append(
         f"Anything at other settings. dB grows with the number of anchors ({result.settings.stimuli.n_anchors} here) "
@@ -254,5 +256,3 @@ def does_not_show(result: AuditResult) -> list[str]:
 
 def _signed(result: AuditResult) -> bool:
     return any(not is_undirected(group.method) for checkpoint in result.checkpoints for group in checkpoint.groups)
-
-

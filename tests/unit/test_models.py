@@ -15,9 +15,9 @@ from safetensors.torch import load_file, save_file
 from refbias.config.models import GgufPackageSource, HubSource, LocalSource
 from refbias.errors import UserError
 from refbias.models import acquire, load_base, load_lm, load_tokenizer, resolve_device
-from refbias.models.gguf_file import save_tokenizer
 from refbias.models.adapter import read_adapter
 from refbias.models.files import check_directory, weight_files
+from refbias.models.gguf_file import save_tokenizer
 from tests.tiny import BOS, FAMILIES, build_tiny
 
 IDS = torch.tensor([[BOS, 40, 51, 62, 73, 84]])

@@ -10,8 +10,8 @@ exit codes: 0 done; 1 done, and a group meets a --fail-on condition; 2 a mistake
 
 import argparse
 import errno
-import logging
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from refbias.config.audit_result import FILE_NAME, AuditResult, CheckpointResult
 from refbias.config.base import parse, parse_json
 from refbias.errors import UserError
 
-LOG = logging.getLogger(__name__)
 EXCEEDED = 1
 DEFAULT_OUTPUT = "refbias-audit"
 REPORT = "report.html"
@@ -282,6 +281,7 @@ def _audit(settings: AuditSettings, output: Path | None, args: argparse.Namespac
         for checkpoint in audit.result.checkpoints:
             print("\n".join(lines(checkpoint)))
         print(f"written to {output}")
-    for condition, name, group in found:
-        LOG.warning("--fail-on %r: met by %s of %s", condition, group, _plain(name))
+    for condition, name in dict.fromkeys((text, name) for text, name, _ in found):
+        groups = ", ".join(group for text, other, group in found if (text, other) == (condition, name))
+        print(f"refbias: --fail-on {condition!r} is met by {groups} of {_plain(name)}", file=sys.stderr)
     return found

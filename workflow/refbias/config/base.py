@@ -19,13 +19,14 @@ Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{0,63}$")]
 """A name that is safe in a path: lower-case letters, digits, dot and hyphen."""
 
 
-def _refuse_half(value: Any) -> Any:
+def refuse_half(value: Any) -> Any:
+    """Raise for half precision, which no setting may name."""
     if value in ("float16", "fp16", "half"):
         raise ValueError("float16 overflows to NaN in Gemma 3: use bfloat16 or float32")
     return value
 
 
-Dtype = Annotated[typing.Literal["float32", "bfloat16"], BeforeValidator(_refuse_half)]
+Dtype = Annotated[typing.Literal["float32", "bfloat16"], BeforeValidator(refuse_half)]
 Device = typing.Literal["auto", "cpu", "cuda", "mps"]
 
 

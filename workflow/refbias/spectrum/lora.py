@@ -53,7 +53,9 @@ def weighted_adapter(parts: Sequence[tuple[Adapter, float]]) -> Adapter:
     """
     pairs = {}
     for name in dict.fromkeys(name for adapter, _ in parts for name in adapter.pairs):
-        shapes = {tuple(x.shape[d] for x, d in zip(a.pairs[name], (1, 0), strict=True)) for a, _ in parts if name in a.pairs}
+        shapes = {
+            tuple(x.shape[d] for x, d in zip(a.pairs[name], (1, 0), strict=True)) for a, _ in parts if name in a.pairs
+        }
         if len(shapes) > 1:
             raise UserError(f"module {name!r}: changes of {sorted(shapes)} (in, out): use adapters of one model")
         ((width, height),) = shapes

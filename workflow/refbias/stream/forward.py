@@ -16,7 +16,7 @@ from refbias.config.represent import RepresentSettings
 from refbias.embed import Tokenised
 from refbias.errors import UserError
 from refbias.models.load import resolve_device
-from refbias.stream.passes import Array, Layer, Layers, LayerPass
+from refbias.stream.passes import Array, Layer, LayerPass, Layers
 from refbias.stream.shards import open_weights
 from refbias.stream.skeleton import Skeleton
 from refbias.stream.variants import Sources, Variant

@@ -48,7 +48,8 @@ class LayerPass:
     ) -> None:
         self.sources, self.skeleton, self.sentences, self.settings = sources, skeleton, sentences, settings
         self.bos, self.name = bos, name
-        self.plan = batches([len(ids) for ids in sentences.ids], settings.token_budget)
+        budget = batch_budget(settings, skeleton.dtype)
+        self.plan = batches([len(ids) for ids in sentences.ids], budget)
         self.ids = [
             torch.tensor([sentences.ids[index] for index in members], device=skeleton.device) for members in self.plan
         ]
@@ -121,13 +122,12 @@ class LayerPass:
             held[directory] = {name: weights.read(name).to(skeleton.device) for name in skeleton.outer}
             held[directory][key] = weights.read_rows(key, used).to(skeleton.device)
         return {
-            variant.name: self._tensors(variant, held, [*skeleton.outer, key], None) for variant in self.sources.variants
+            variant.name: self._tensors(variant, held, [*skeleton.outer, key], None)
+            for variant in self.sources.variants
         }
 
-    def _tensors(
-        self, variant: Variant, held: Held, keys: Sequence[str], slot: Slot | None
-    ) -> dict[str, torch.Tensor]:
-        """Return a variant's tensors to compute with: the files' own where they are just that, else blended into `slot`."""
+    def _tensors(self, variant: Variant, held: Held, keys: Sequence[str], slot: Slot | None) -> dict[str, torch.Tensor]:
+        """Return a variant's tensors to compute with: the files' own where they are that, else blended into `slot`."""
         dtype, device = self.skeleton.dtype, self.skeleton.device
         shapes = {key: self.sources.stored(variant, held, key).shape for key in keys}
         if all(self.sources.plain(variant, key, dtype) for key in keys):
@@ -158,9 +158,7 @@ class LayerPass:
                 self._calls[number, batch] = known if known is not None and shared else calls
                 self._keep(0, number, variant, batch, first, states, wanted)
 
-    def _block(
-        self, layer: int, number: int, variant: Variant, held: Held, states: Activations, wanted: bool
-    ) -> None:
+    def _block(self, layer: int, number: int, variant: Variant, held: Held, states: Activations, wanted: bool) -> None:
         skeleton = self.skeleton
         block = skeleton.blocks.modules[layer - 1]
         tensors = self._tensors(variant, held, skeleton.layers[layer - 1], self._target)
@@ -170,9 +168,7 @@ class LayerPass:
                 output = run_block(block, states.get(number, batch), call)
                 self._keep(layer, number, variant, batch, output, states, wanted)
 
-    def _leave(
-        self, number: int, variant: Variant, tensors: Mapping[str, torch.Tensor], states: Activations
-    ) -> None:
+    def _leave(self, number: int, variant: Variant, tensors: Mapping[str, torch.Tensor], states: Activations) -> None:
         skeleton = self.skeleton
         with self._timed("compute"), skeleton.filled(tensors):
             for batch, ids in enumerate(self.ids):
@@ -217,6 +213,11 @@ class LayerPass:
         if layer not in by_layer:
             by_layer[layer] = np.empty((len(self.sentences.ids), vectors.shape[1]), np.float32)
         by_layer[layer][members] = vectors
+
+
+def batch_budget(settings: RepresentSettings, dtype: torch.dtype) -> int:
+    """Return the tokens that a batch holds at most."""
+    return settings.token_budget
 
 
 def wanted_layers(layers: Layers, settings: RepresentSettings, n_layers: int, name: str) -> dict[Layer, Layer]:

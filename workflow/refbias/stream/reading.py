@@ -47,9 +47,7 @@ class LayerReader:
         Where the tensors are wanted.
     """
 
-    def __init__(
-        self, weights: Mapping[Path, Weights], layers: Sequence[Sequence[str]], device: torch.device
-    ) -> None:
+    def __init__(self, weights: Mapping[Path, Weights], layers: Sequence[Sequence[str]], device: torch.device) -> None:
         self._weights, self._layers, self._device = weights, layers, device
         self._slots = {directory: (Slot(), Slot()) for directory in weights}
         self._thread = ThreadPoolExecutor(1, "refbias-read")

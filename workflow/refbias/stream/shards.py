@@ -10,7 +10,6 @@ import contextlib
 import json
 import math
 import os
-import re
 import stat
 import threading
 import typing
@@ -50,7 +49,7 @@ _PIECE = 1 << 18  # bytes looked at together: they stay in a core's cache
 
 @dataclass(frozen=True)
 class Entry:
-    """A tensor's place: number type as the file calls it, shape, first byte and number of bytes from the file's start."""
+    """A tensor's place: number type as the file calls it, shape, first byte in the file and number of bytes."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -214,7 +213,9 @@ class Weights:
                     continue
                 if name in self._where:
                     other = self._where[name][0].path.name
-                    raise UserError(f"{file.path}: tensor {stored!r} is in {other} too: keep the files of one checkpoint")
+                    raise UserError(
+                        f"{file.path}: tensor {stored!r} is in {other} too: keep the files of one checkpoint"
+                    )
                 self._where[name] = (file, entry, stored)
 
     def names(self) -> list[str]:

@@ -59,7 +59,7 @@ class _Plan:
     def touches(self, module: str) -> bool:
         """Whether the module's weight is anything but what one file holds."""
         one = len(self.parts) == 1 and self.parts[0].weight == 1
-        return self.change is None and not one or (self.change is not None and module in self.change.pairs)
+        return (self.change is None and not one) or (self.change is not None and module in self.change.pairs)
 
 
 class Sources:

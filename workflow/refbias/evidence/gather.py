@@ -79,10 +79,11 @@ def gather_evidence(
         n_positive=pairs.n_positive,
         n_negative=pairs.change.shape[1] - pairs.n_positive,
         n_anchors=pairs.models[0].attributes.shape[1] if method == "rr" else 0,
+        n_permutations=settings.n_permutations,
         level=settings.level,
     )
     n_neutral = 0 if pairs.models[0].neutral is None else len(pairs.models[0].neutral)
-    facts = Facts(tokenizers_differ, n_neutral, settings.n_permutations)
+    facts = Facts(tokenizers_differ, n_neutral)
     return replace(evidence, warnings=warnings_for(evidence, facts))
 
 
@@ -181,15 +182,10 @@ def _overall(changes: list[FloatArray], attributes: AttributeDraws, settings: Ev
     n_targets = {len(change) for change in changes}
     if len(n_targets) == 1:
         changes = [np.mean(changes, axis=0)]
-    blocks = [
-        (
-            1 / len(changes),
-            redraw(
-                change, target_draws(len(change), settings.n_resamples, settings.seed, stream=2 + number), attributes
-            ),
-        )
-        for number, change in enumerate(changes)
-    ]
+    blocks: list[tuple[float, Redrawn]] = []
+    for number, change in enumerate(changes):
+        targets = target_draws(len(change), settings.n_resamples, settings.seed, stream=2 + number)
+        blocks.append((1 / len(changes), redraw(change, targets, attributes)))
     found = interval(blocks, attributes, settings.level)
     small = min(attributes.positive.shape[1], attributes.negative.shape[1], *n_targets) < 2
     return Bounds(found.value, NAN, NAN) if small else found
@@ -200,9 +196,9 @@ def _spreads(pairs: Pairs, settings: EvidenceSettings) -> _Spreads:
     names = list(pairs.groups)
     percentile, halves = dict.fromkeys(names, NAN), dict.fromkeys(names, (NAN, NAN))
     changes = neutral_changes(pairs)
-    draws = (
-        None if changes is None else null_draws(changes, pairs.n_positive, n_negative, settings.n_null, settings.seed)
-    )
+    draws = None
+    if changes is not None:
+        draws = null_draws(changes, pairs.n_positive, n_negative, settings.n_null, settings.seed)
     if draws is not None:
         means = _group_means(pairs.change, pairs, names)
         shifts = means[: pairs.n_positive].mean(axis=0) - means[pairs.n_positive :].mean(axis=0)

@@ -132,6 +132,8 @@ class AuditEvidence:
         Each code at most once.
     n_positive, n_negative, n_anchors : int
         Attribute sentences and anchors; 0 anchors for a method without.
+    n_permutations : int
+        Divisions of the attributes that were drawn at most.
     level : float
         Coverage of the intervals; 1 - level is the error rate that verdicts use.
     """
@@ -145,6 +147,7 @@ class AuditEvidence:
     n_positive: int
     n_negative: int
     n_anchors: int
+    n_permutations: int
     level: float
 
 

@@ -20,7 +20,7 @@ common change of scale taken off. A move is *confirmed* if besides
 
 import math
 
-from refbias.evidence.caution import scale_change, shortened
+from refbias.evidence.caution import can_reject, scale_change, shortened
 from refbias.evidence.records import AuditEvidence, GroupEvidence, Level, Verdict
 
 
@@ -100,8 +100,7 @@ def verdict(evidence: AuditEvidence) -> Verdict:
 def _level(evidence: AuditEvidence) -> Level:
     level = evidence.level
     groups = evidence.groups
-    codes = {warning.code for warning in evidence.warnings}
-    if all(math.isnan(group.ci_low) for group in groups) or "no_power" in codes:
+    if all(math.isnan(group.ci_low) for group in groups) or not can_reject(evidence):
         return "undefined"
     if any(is_confirmed(group, level) for group in groups):
         return "clear"
@@ -133,37 +132,45 @@ def _sentence(evidence: AuditEvidence, level: Level) -> str:
     n = len(evidence.groups)
     moved = [group for group in evidence.groups if has_moved(group, evidence.level)]
     confirmed = [group for group in moved if is_confirmed(group, evidence.level)]
+    where = _directions(confirmed or moved)
     if level == "undefined":
         return "No verdict: there are too few sentences for an interval or for a test over all groups."
     if level == "clear":
-        return f"{len(confirmed)} of {n} groups moved {_directions(confirmed)}, beyond chance and control: dB of {_named(confirmed)}."
+        beyond = "chance" if evidence.control is None else "chance and control"
+        return f"{len(confirmed)} of {n} groups moved {where}, beyond {beyond}: dB of {_named(confirmed)}."
     if level == "collapse":
-        measures = evidence.collapse
-        verb = (
-            "drew apart"
-            if scale_change(measures) == "expansion" or (scale_change(measures) is None and measures.slope > 1)
-            else "drew together"
-        )
-        return (
-            f"The audited model's sentences {verb} as a whole (distances {measures.distance_ratio:.2f} times, associations "
-            f"{measures.slope:.2f} times the reference's): no group moved beyond what this explains, so dB is no sign of bias here."
-        )
+        return _scale_sentence(evidence)
     if level == "control":
-        return f"{len(moved)} of {n} groups moved {_directions(moved)}, but so did the group-free control: the shift is not about groups."
+        return f"{len(moved)} of {n} groups moved {where}, but so did the group-free control: the shift is not about groups."
     if level == "weak":
-        return f"{len(moved)} of {n} groups moved {_directions(moved)}, but not every check confirms it: dB of {_named(moved)}."
+        return f"{len(moved)} of {n} groups moved {where}, but not every check confirms it: dB of {_named(moved)}."
     return f"No group of {n} moved beyond what chance among the attribute sentences explains."
 
 
+def _scale_sentence(evidence: AuditEvidence) -> str:
+    measures = evidence.collapse
+    apart = measures.slope > 1 if scale_change(measures) is None else scale_change(measures) == "expansion"
+    ratios = [f"distances {measures.distance_ratio:.2f} times"]
+    if not math.isnan(measures.centroid_ratio):
+        ratios.append(f"the attributes' centroids {measures.centroid_ratio:.2f} times as far apart")
+    return (
+        f"The audited model's sentences drew {'apart' if apart else 'together'} as a whole ({', '.join(ratios)}, "
+        f"differences of association {measures.slope:.2f} times the reference's), and no group is confirmed to have "
+        "moved beyond that: dB is no sign of bias here."
+    )
+
+
 def _uncertainty(evidence: AuditEvidence) -> str:
-    overall, level = evidence.overall, evidence.level
-    share = f"{100 * level:.4g} %"
+    overall, groups = evidence.overall, len(evidence.groups)
     if math.isnan(overall.ci_low):
         mean = f"Mean dB {overall.delta_b:+.4g}, without an interval"
     else:
-        mean = f"Mean dB {overall.delta_b:+.4g}, {share} interval {overall.ci_low:+.4g} to {overall.ci_high:+.4g} over target and attribute sentences"
+        mean = (
+            f"Mean dB {overall.delta_b:+.4g}, {100 * evidence.level:.4g} % interval {overall.ci_low:+.4g} to "
+            f"{overall.ci_high:+.4g} over target and attribute sentences"
+        )
     least = min(group.p_holm for group in evidence.groups)
     return (
-        f"{mean}; smallest p over attribute labels {least:.2g} after correction for {len(evidence.groups)} groups; "
-        "not covered: other training seeds, anchors or kinds of sentences."
+        f"{mean}; smallest p over attribute labels {least:.2g} after correction for {groups} "
+        f"{'group' if groups == 1 else 'groups'}; not covered: other training seeds, anchors or kinds of sentences."
     )

@@ -16,8 +16,8 @@ variance on average. Positive and negative attributes are drawn apart, so their 
 
 The interval covers another draw of target sentences and of attribute sentences from where these came from: in crossed
 random-effects data of 50 targets and 100 + 100 attributes, and of 10 and 40 + 40, it holds the true dB in about 95 of
-100 samples. It does not cover other anchors, another training seed, sentences of another kind, nor what templates that all
-come from one hand have in common. Below about eight targets or attributes of a kind it is rough.
+100 samples. It does not cover other anchors, another training seed, sentences of another kind, nor what templates that
+all come from one hand have in common. Below about eight targets or attributes of a kind it is rough.
 """
 
 from collections.abc import Sequence

@@ -153,7 +153,8 @@ def _sentence(evidence: AuditEvidence, level: Level) -> str:
     if level == "collapse":
         return _scale_sentence(evidence)
     if level == "control":
-        return f"{len(moved)} of {n} groups moved {where}, but so did the group-free control: the shift is not about groups."
+        shared = "but so did the group-free control: the shift is not about groups."
+        return f"{len(moved)} of {n} groups moved {where}, {shared}"
     if level == "weak":
         return f"{len(moved)} of {n} groups moved {where}, but not every check confirms it: dB of {_named(moved)}."
     return f"No group of {n} moved beyond what chance among the attribute sentences explains."

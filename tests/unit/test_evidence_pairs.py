@@ -91,9 +91,7 @@ def test_bad_input_is_named():
         pair_matrices(Embeddings(reference.targets, reference.positive, reference.negative), reference)
     broken = np.array(reference.targets["g1"])
     broken[2, 3] = np.nan
-    audited = Embeddings(
-        {**reference.targets, "g1": broken}, reference.positive, reference.negative, reference.anchors
-    )
+    audited = Embeddings({**reference.targets, "g1": broken}, reference.positive, reference.negative, reference.anchors)
     with pytest.raises(ValueError, match=r"audited targets\[g1\]: NaN or infinite value in row 2"):
         pair_matrices(reference, audited)
     wide = Embeddings(reference.targets, reference.positive, reference.negative, np.ones((30, 5)))
@@ -106,7 +104,7 @@ def test_bad_input_is_named():
         reference.anchors,
     )
     for method in ("rr", "seat"):
-        with pytest.raises(ValueError, match="audited targets.*width 7"):
+        with pytest.raises(ValueError, match=r"audited targets.*width 7"):
             pair_matrices(reference, narrow, method)
 
 

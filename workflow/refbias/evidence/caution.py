@@ -139,12 +139,14 @@ def _control(evidence: AuditEvidence) -> AuditWarning | None:
     control = evidence.control
     if control is None or control.p_value > 1 - evidence.level or control.delta_b == 0:
         return None
-    typical = median(abs(group.delta_b) for group in evidence.groups)
+    # groups that stay where they were are no measure of how far groups move
+    moved = [group for group in evidence.groups if group.p_holm <= 1 - evidence.level]
+    typical = median(abs(group.delta_b) for group in moved or evidence.groups)
     if abs(control.delta_b) < typical:
         return None
     text = (
-        f"The group-free control moved as much as the groups (dB {control.delta_b:+.4g}, the groups' median size "
-        f"{typical:.4g}): most of the shift is not about groups."
+        f"The group-free control moved as much as the groups (dB {control.delta_b:+.4g}, "
+        f"{'the significant' if moved else 'all'} groups' median size {typical:.4g}): most of the shift is not about groups."
     )
     return AuditWarning("control_moved", text)
 

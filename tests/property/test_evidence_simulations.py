@@ -1,8 +1,8 @@
 """The statistics of an audit keep their promises on simulated data: coverage, uniform p-values, error over groups.
 
 The truth is the simulation's own parameter. Crossed random effects: every target sentence leans towards either set by a
-draw of its own, every attribute changes by a draw of its own, every cell has noise; 50 targets with 100 + 100 attributes
-as in the full stimuli and 10 with 40 + 40 as in the quickstart.
+draw of its own, every attribute changes by a draw of its own, every cell has noise; 50 targets with 100 + 100
+attributes as in the full stimuli and 10 with 40 + 40 as in the quickstart.
 """
 
 import numpy as np
@@ -35,8 +35,8 @@ def effects(
 
 def coverage(size: tuple[int, int], sigma: tuple[float, float, float], n: int, shape: str = "normal") -> float:
     generator = np.random.default_rng([7, *size])
-    attributes = attribute_draws(size[1], size[1], 1000, seed=1)
-    targets = target_draws(size[0], 1000, seed=1)
+    attributes = attribute_draws(size[1], size[1], 2000, seed=1)
+    targets = target_draws(size[0], 2000, seed=1)
     held = 0
     for _ in range(n):
         low, high = interval([(1.0, redraw(effects(generator, size, sigma, shape), targets, attributes))], attributes)[
@@ -88,10 +88,10 @@ def test_p_is_uniform_where_labels_say_nothing(size: tuple[int, int]):
 @pytest.mark.slow
 @pytest.mark.parametrize("leaning", [0.0, 1.0])
 def test_error_over_groups_that_share_attributes_and_templates(leaning: float):
-    """Twelve correlated groups, none moved; with target sentences that lean by chance too."""
+    """24 correlated groups, none moved; with target sentences that lean by chance too."""
     generator = np.random.default_rng(5)
     n, p = QUICK
-    labels = label_draws(p, p, 1999, seed=3)
+    labels = label_draws(p, p, 999, seed=3)
     false = 0
     side = np.repeat([0.5, -0.5], p)
     for _ in range(1000):
@@ -101,7 +101,7 @@ def test_error_over_groups_that_share_attributes_and_templates(leaning: float):
             + 0.5 * generator.standard_normal((1, 2 * p))
             + leaning * generator.standard_normal((n, 1)) * side
             + generator.standard_normal((n, 2 * p))
-            for _ in range(12)
+            for _ in range(24)
         ]
         false += holm(permutation_p(groups, p, labels)).min() <= 0.05
     print(f"family-wise error, leaning {leaning}: {false / 1000:.3f}")

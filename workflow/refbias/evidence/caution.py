@@ -145,8 +145,8 @@ def _control(evidence: AuditEvidence) -> AuditWarning | None:
     if abs(control.delta_b) < typical:
         return None
     text = (
-        f"The group-free control moved as much as the groups (dB {control.delta_b:+.4g}, "
-        f"{'the significant' if moved else 'all'} groups' median size {typical:.4g}): most of the shift is not about groups."
+        f"The group-free control moved as much as the groups (dB {control.delta_b:+.4g}, median size over "
+        f"{'the significant' if moved else 'all'} groups {typical:.4g}): most of the shift is not about groups."
     )
     return AuditWarning("control_moved", text)
 

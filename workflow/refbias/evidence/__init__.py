@@ -20,7 +20,7 @@ from refbias.evidence.records import (
     Overall,
     Verdict,
 )
-from refbias.evidence.verdict import has_moved, is_confirmed, verdict
+from refbias.evidence.verdict import confirmed_groups, moved_groups, verdict
 
 __all__ = [
     "AnchorShift",
@@ -34,13 +34,13 @@ __all__ = [
     "Pairs",
     "Verdict",
     "anchor_shifts",
+    "confirmed_groups",
     "contributions",
     "exceeded_groups",
     "gather_evidence",
-    "has_moved",
     "holm",
-    "is_confirmed",
     "label_draws",
+    "moved_groups",
     "pair_matrices",
     "parse_fail_on",
     "permutation_p",

@@ -23,13 +23,10 @@ class Facts:
         Whether the models split text differently.
     n_neutral : int
         Neutral sentences at hand.
-    n_permutations : int
-        Divisions of the attributes that were drawn at most.
     """
 
     tokenizers_differ: bool
     n_neutral: int
-    n_permutations: int
 
 
 def scale_change(measures: CollapseMeasures) -> WarningCode | None:
@@ -72,22 +69,20 @@ def smallest_p(n_positive: int, n_negative: int, n_permutations: int) -> float:
     return min(1.0, (2 if n_positive == n_negative else 1) / divisions)
 
 
-def can_reject(evidence: AuditEvidence, n_permutations: int) -> bool:
+def can_reject(evidence: AuditEvidence) -> bool:
     """Tell whether any group could be significant after Holm's correction at all.
 
     Parameters
     ----------
     evidence : AuditEvidence
-        For the numbers of sentences and groups, and the level.
-    n_permutations : int
-        Divisions drawn at most.
+        For the numbers of sentences, groups and permutations, and the level.
 
     Returns
     -------
     bool
         Whether the smallest p-value times the number of groups is at most 1 - level.
     """
-    least = smallest_p(evidence.n_positive, evidence.n_negative, n_permutations)
+    least = smallest_p(evidence.n_positive, evidence.n_negative, evidence.n_permutations)
     return least * len(evidence.groups) <= 1 - evidence.level + 1e-12
 
 
@@ -110,13 +105,13 @@ def warnings_for(evidence: AuditEvidence, facts: Facts) -> tuple[AuditWarning, .
         _scale(evidence),
         _control(evidence),
         _anchors(evidence),
-        _sentences(evidence, facts),
+        _sentences(evidence),
         _neutral(evidence, facts),
     ]
     if facts.tokenizers_differ:
         text = (
-            "The models split text into tokens differently, so their means over tokens weigh words differently: part of "
-            "every shift may come from the tokenizers."
+            "The models split text into tokens differently, so their means over tokens weigh words differently: part "
+            "of every shift may come from the tokenizers."
         )
         found.insert(0, AuditWarning("tokenizers_differ", text))
     return tuple(warning for warning in found if warning is not None)
@@ -144,12 +139,14 @@ def _control(evidence: AuditEvidence) -> AuditWarning | None:
     control = evidence.control
     if control is None or control.p_value > 1 - evidence.level or control.delta_b == 0:
         return None
-    typical = median(abs(group.delta_b) for group in evidence.groups)
+    # groups that stay where they were are no measure of how far groups move
+    moved = [group for group in evidence.groups if group.p_holm <= 1 - evidence.level]
+    typical = median(abs(group.delta_b) for group in moved or evidence.groups)
     if abs(control.delta_b) < typical:
         return None
     text = (
-        f"The group-free control moved as much as the groups (dB {control.delta_b:+.4g}, the groups' median size "
-        f"{typical:.4g}): most of the shift is not about groups."
+        f"The group-free control moved as much as the groups (dB {control.delta_b:+.4g}, median size over "
+        f"{'the significant' if moved else 'all'} groups {typical:.4g}): most of the shift is not about groups."
     )
     return AuditWarning("control_moved", text)
 
@@ -169,17 +166,17 @@ def _anchors(evidence: AuditEvidence) -> AuditWarning | None:
     return AuditWarning("anchors_disagree", text)
 
 
-def _sentences(evidence: AuditEvidence, facts: Facts) -> AuditWarning | None:
+def _sentences(evidence: AuditEvidence) -> AuditWarning | None:
     targets = min(group.n_targets for group in evidence.groups)
     attributes = min(evidence.n_positive, evidence.n_negative)
     enough = targets >= FEWEST_TARGETS and attributes >= FEWEST_ATTRIBUTES
-    if enough and can_reject(evidence, facts.n_permutations):
+    if enough and can_reject(evidence):
         return None
     text = (
         f"Few sentences (at least {targets} targets a group, {evidence.n_positive} positive and {evidence.n_negative} "
         "negative attributes): intervals are rough"
     )
-    if not can_reject(evidence, facts.n_permutations):
+    if not can_reject(evidence):
         text += ", and no group can reach significance after the correction for the number of groups"
     return AuditWarning("few_sentences", f"{text}.")
 

@@ -1,11 +1,12 @@
 """Whether a model's sentences drew together or apart as a whole, and what that alone does to dB.
 
 If all distances shrink by a factor c, every bias shrinks with them, ``B_audited = c B_reference``, and dB is
-``(c - 1) B_reference``: a number with a sign, a narrow interval and a small p-value, though nothing moved towards either
-set of attributes. So dB is looked at again with that part taken off, ``B_audited - c B_reference``, for each of two
-measures of c: the slope of the audited on the reference associations within target sentences (a common change of scale
-or a blurring of all of them), and the ratio of the distance between the positive and the negative centroid (a model that
-tells the two sets less apart). What is significant as it stands and under both of them is more than a change of scale.
+``(c - 1) B_reference``: a number with a sign, a narrow interval and a small p-value, though nothing moved towards
+either set of attributes. So dB is looked at again with that part taken off, ``B_audited - c B_reference``, for each of
+two measures of c: the slope of the audited on the reference associations within target sentences (a common change of
+scale or a blurring of all of them), and the ratio of the distance between the positive and the negative centroid (a
+model that tells the two sets less apart). What is significant as it stands and under both of them is more than a change
+of scale.
 
 The correction takes off what such a change predicts; a shift that happens to be proportional to the groups' bias in the
 reference cannot be told from it.
@@ -39,10 +40,7 @@ def centroid_gap(attributes: FloatArray, n_positive: int) -> float:
     if min(map(len, sets)) < 2:
         return NAN
     means = [rows.mean(axis=0) for rows in sets]
-    by_chance = sum(
-        float(((rows - mean) ** 2).sum()) / (len(rows) * (len(rows) - 1))
-        for rows, mean in zip(sets, means, strict=True)
-    )
+    by_chance = sum(float(rows.var(axis=0, ddof=1).sum()) / len(rows) for rows in sets)
     return float(((means[0] - means[1]) ** 2).sum()) - by_chance
 
 

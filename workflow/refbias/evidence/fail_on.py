@@ -1,4 +1,8 @@
-"""Thresholds that turn an audit into a check: which groups exceed them."""
+"""Thresholds that turn an audit into a check: which groups exceed them.
+
+An interval is one group's own: with a threshold of 0 and 24 groups that did not move, more than one such check in three
+fails by chance (of 95 % intervals, below 0 alone). Thresholds away from 0 mean what they say.
+"""
 
 import math
 import re

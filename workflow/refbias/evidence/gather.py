@@ -79,20 +79,22 @@ def gather_evidence(
         n_positive=pairs.n_positive,
         n_negative=pairs.change.shape[1] - pairs.n_positive,
         n_anchors=pairs.models[0].attributes.shape[1] if method == "rr" else 0,
+        n_permutations=settings.n_permutations,
         level=settings.level,
     )
     n_neutral = 0 if pairs.models[0].neutral is None else len(pairs.models[0].neutral)
-    facts = Facts(tokenizers_differ, n_neutral, settings.n_permutations)
+    facts = Facts(tokenizers_differ, n_neutral)
     return replace(evidence, warnings=warnings_for(evidence, facts))
 
 
 @dataclass(frozen=True)
 class _Tests:
-    """p-values by group."""
+    """p-values by group, and dB without a common change of scale."""
 
     plain: dict[str, float]
     adjusted: dict[str, float]
     beyond_scale: dict[str, float]
+    remainder: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,13 @@ def _group_means(change: FloatArray, pairs: Pairs, names: list[str]) -> FloatArr
     return np.stack([change[pairs.groups[name]].mean(axis=0) for name in names], axis=1)
 
 
+def _shifts(change: FloatArray, pairs: Pairs, names: list[str]) -> FloatArray:
+    """Return dB of every group from a matrix of changes."""
+    means = _group_means(change, pairs, names)
+    shifts: FloatArray = means[: pairs.n_positive].mean(axis=0) - means[pairs.n_positive :].mean(axis=0)
+    return shifts
+
+
 def _tests(
     pairs: Pairs, measures: CollapseMeasures, names: list[str], control: str | None, settings: EvidenceSettings
 ) -> _Tests:
@@ -126,17 +135,23 @@ def _tests(
     plain: dict[str, float] = {}
     adjusted: dict[str, float] = {}
     beyond: dict[str, float] = {}
+    remainder: dict[str, float] = {}
+    rests = beyond_scale(pairs, measures)
     for family in families:
 
         def p_values(change: FloatArray, family: list[str] = family, labels: Labels = labels) -> FloatArray:
-            return permutation_p(_group_means(change, pairs, family), pairs.n_positive, labels)
+            return permutation_p([change[pairs.groups[name]] for name in family], pairs.n_positive, labels)
 
         own = p_values(pairs.change)
-        rest = [holm(own), *(holm(p_values(change)) for change in beyond_scale(pairs, measures))]
+        rest = [holm(own), *(holm(p_values(change)) for change in rests)]
+        shifts = np.stack([_shifts(change, pairs, family) for change in (pairs.change, *rests)])
         plain |= dict(zip(family, own.tolist(), strict=True))
         adjusted |= dict(zip(family, rest[0].tolist(), strict=True))
         beyond |= dict(zip(family, np.max(rest, axis=0).tolist(), strict=True))
-    return _Tests(plain, adjusted, beyond)
+        agree = (np.sign(shifts) == np.sign(shifts[-1])).all(axis=0)
+        nearest = np.sign(shifts[-1]) * np.abs(shifts).min(axis=0)
+        remainder |= dict(zip(family, np.where(agree, nearest, 0.0).tolist(), strict=True))
+    return _Tests(plain, adjusted, beyond, remainder)
 
 
 def _intervals(pairs: Pairs, names: list[str], control: str | None, settings: EvidenceSettings) -> _Ranges:
@@ -181,15 +196,10 @@ def _overall(changes: list[FloatArray], attributes: AttributeDraws, settings: Ev
     n_targets = {len(change) for change in changes}
     if len(n_targets) == 1:
         changes = [np.mean(changes, axis=0)]
-    blocks = [
-        (
-            1 / len(changes),
-            redraw(
-                change, target_draws(len(change), settings.n_resamples, settings.seed, stream=2 + number), attributes
-            ),
-        )
-        for number, change in enumerate(changes)
-    ]
+    blocks: list[tuple[float, Redrawn]] = []
+    for number, change in enumerate(changes):
+        targets = target_draws(len(change), settings.n_resamples, settings.seed, stream=2 + number)
+        blocks.append((1 / len(changes), redraw(change, targets, attributes)))
     found = interval(blocks, attributes, settings.level)
     small = min(attributes.positive.shape[1], attributes.negative.shape[1], *n_targets) < 2
     return Bounds(found.value, NAN, NAN) if small else found
@@ -200,13 +210,11 @@ def _spreads(pairs: Pairs, settings: EvidenceSettings) -> _Spreads:
     names = list(pairs.groups)
     percentile, halves = dict.fromkeys(names, NAN), dict.fromkeys(names, (NAN, NAN))
     changes = neutral_changes(pairs)
-    draws = (
-        None if changes is None else null_draws(changes, pairs.n_positive, n_negative, settings.n_null, settings.seed)
-    )
+    draws = None
+    if changes is not None:
+        draws = null_draws(changes, pairs.n_positive, n_negative, settings.n_null, settings.seed)
     if draws is not None:
-        means = _group_means(pairs.change, pairs, names)
-        shifts = means[: pairs.n_positive].mean(axis=0) - means[pairs.n_positive :].mean(axis=0)
-        percentile = dict(zip(names, percentile_of(shifts, draws).tolist(), strict=True))
+        percentile = dict(zip(names, percentile_of(_shifts(pairs.change, pairs, names), draws).tolist(), strict=True))
     found = half_shifts(pairs, settings.n_jackknife, settings.seed)
     if found is not None:
         lows, highs = found.min(axis=0).tolist(), found.max(axis=0).tolist()
@@ -231,6 +239,7 @@ def _evidence(pairs: Pairs, group: str, tests: _Tests, ranges: _Ranges, spreads:
         ci_high=ranges.own[group].high,
         p_value=tests.plain[group],
         p_holm=tests.adjusted[group],
+        beyond_scale=tests.remainder[group],
         p_beyond_scale=tests.beyond_scale[group],
         s_plus=s_plus,
         s_minus=s_minus,

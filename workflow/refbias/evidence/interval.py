@@ -4,8 +4,8 @@ With D[t, a] the change of the association of target t and attribute a, dB is th
 attributes less that over the negative ones. Cells in a row share a target sentence, cells in a column an attribute.
 Resampling rows and columns and reading off percentiles (the "pigeonhole" bootstrap; McCullagh 2000, Owen 2007) counts
 the noise of single cells three times, so it is far too wide where nothing but noise is left. Here every resample is
-divided by its own standard error, which carries the same threefold noise, and the quantiles of that ratio are multiplied
-by the standard error of the data, which counts it once:
+divided by its own standard error, which carries the same threefold noise, and the quantiles of that ratio are
+multiplied by the standard error of the data, which counts it once:
 
 ``V = V_targets + V_positive + V_negative - V_cells``
 
@@ -15,9 +15,9 @@ of the attributes' mean changes, and ``V_cells`` the interaction's share, which 
 variance on average. Positive and negative attributes are drawn apart, so their numbers stay.
 
 The interval covers another draw of target sentences and of attribute sentences from where these came from: in crossed
-random-effects data of 50 targets and 100 + 100 attributes, and of 10 and 40 + 40, it holds the true dB in about 95 of 100
-samples. It does not cover other anchors, another training seed, sentences of another kind, nor what templates that all
-come from one hand have in common. Below about eight targets or attributes of a kind it is rough.
+random-effects data of 50 targets and 100 + 100 attributes, and of 10 and 40 + 40, it holds the true dB in about 95 of
+100 samples. It does not cover other anchors, another training seed, sentences of another kind, nor what templates that
+all come from one hand have in common. Below about eight targets or attributes of a kind it is rough.
 """
 
 from collections.abc import Sequence
@@ -150,10 +150,8 @@ def redraw(change: FloatArray, targets: FloatArray, attributes: AttributeDraws) 
     # the common part of all cells cancels in dB; without it the squares below keep their digits
     centred = change - change.mean()
     sides = []
-    for block, weights in (
-        (centred[:, :n_positive], attributes.positive),
-        (centred[:, n_positive:], attributes.negative),
-    ):
+    halves = (centred[:, :n_positive], attributes.positive), (centred[:, n_positive:], attributes.negative)
+    for block, weights in halves:
         by_attribute = targets @ block
         by_target = weights @ block.T
         mean = _dot(weights, by_attribute)
@@ -162,13 +160,11 @@ def redraw(change: FloatArray, targets: FloatArray, attributes: AttributeDraws) 
         left = squares - _dot(targets, by_target**2) - _dot(weights, by_attribute**2) + mean**2
         freedom = (block.shape[0] - 1) * (block.shape[1] - 1)
         sides.append((by_attribute, by_target, mean, np.maximum(left, 0.0) / max(freedom, 1)))
-    (positive, per_positive, mean_positive, cells_positive), (negative, per_negative, mean_negative, cells_negative) = (
-        sides
-    )
-    contributions = per_positive - per_negative
-    contributions -= (mean_positive - mean_negative)[:, np.newaxis]
+    plus, minus = sides
+    contributions = plus[1] - minus[1]
+    contributions -= (plus[2] - minus[2])[:, np.newaxis]
     of_targets = _dot(targets, contributions**2) / max(change.shape[0] - 1, 1)
-    return Redrawn(positive, negative, of_targets, cells_positive, cells_negative)
+    return Redrawn(plus[0], minus[0], of_targets, plus[3], minus[3])
 
 
 def _dot(left: FloatArray, right: FloatArray) -> FloatArray:

@@ -2,8 +2,8 @@
 
 Pseudo-positive and pseudo-negative sets of the attributes' sizes are drawn without overlap from the neutral sentences
 (the anchors). Their dB says how large a shift comes out when nothing but the general movement of the sentence space
-tells two sets apart. The neutral sentences mention groups, so that a drawn pair of sets may differ in the groups that it
-mentions: the null is rather wide than narrow. In relative representations a neutral sentence is also one of the
+tells two sets apart. The neutral sentences mention groups, so that a drawn pair of sets may differ in the groups that
+it mentions: the null is rather wide than narrow. In relative representations a neutral sentence is also one of the
 coordinates; this holds for both sets alike.
 """
 

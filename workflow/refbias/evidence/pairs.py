@@ -156,9 +156,7 @@ def describe(model: Embeddings, groups: Mapping[str, slice], method: Method, nam
             raise ValueError("anchors: absent, relative representations need them")
         neutral = None if model.anchors is None else unit_rows(model.anchors, "anchors")
         basis = neutral if method == "rr" else None
-        sets = [
-            unit_rows(values, kind) for kind, values in (("positive", model.positive), ("negative", model.negative))
-        ]
+        sets = [unit_rows(model.positive, "positive"), unit_rows(model.negative, "negative")]
         if sets[0].shape[1] != sets[1].shape[1]:
             raise ValueError(f"negative: width {sets[1].shape[1]} differs from positive's {sets[0].shape[1]}")
         unit = np.concatenate(sets)

@@ -30,9 +30,11 @@ class GroupEvidence:
         Two-sided permutation p over the attribute labels (`refbias.evidence.permutation`).
     p_holm : float
         The same after Holm's correction over the groups; the control is a family of its own.
+    beyond_scale : float
+        What remains of dB when a common change of scale is taken off (`refbias.evidence.collapse`): the value nearest
+        to 0 over the ways of measuring that scale, 0 where they disagree about the sign.
     p_beyond_scale : float
-        Holm's p of what remains of dB when a common change of scale is taken off, the largest over the ways of
-        measuring that scale (`refbias.evidence.collapse`).
+        Holm's p of what remains, the largest over those ways and dB as it stands.
     s_plus, s_minus : float
         Mean change of the association with the positive and with the negative attributes; dB is their difference.
     b_reference, b_audited : float
@@ -56,6 +58,7 @@ class GroupEvidence:
     ci_high: float
     p_value: float
     p_holm: float
+    beyond_scale: float
     p_beyond_scale: float
     s_plus: float
     s_minus: float
@@ -132,6 +135,8 @@ class AuditEvidence:
         Each code at most once.
     n_positive, n_negative, n_anchors : int
         Attribute sentences and anchors; 0 anchors for a method without.
+    n_permutations : int
+        Divisions of the attributes that were drawn at most.
     level : float
         Coverage of the intervals; 1 - level is the error rate that verdicts use.
     """
@@ -145,6 +150,7 @@ class AuditEvidence:
     n_positive: int
     n_negative: int
     n_anchors: int
+    n_permutations: int
     level: float
 
 

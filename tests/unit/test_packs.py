@@ -263,8 +263,8 @@ def test_the_refusal_pack_says_yes_and_no() -> None:
     # a plain reading of either side: words of turning down stand on one side only
     down = re.compile(
         r"\b(no|not|cannot|none|nothing|declines?|refus\w+|reject\w*|denies|withholds|forb\w+|block\w*|keeps|cuts|"
-        r"ignores|leaves? out|cancels|turn(ed)? (down|away)|dismisses|objects|opposes|closed|closes|evasive|avoids|"
-        r"stops|stopped|skips|silent|hold back)\b",
+        r"ignores|leaves? out|cancels|turn(ed)?\b.*\b(down|away)|dismisses|objects|opposes|closed|closes|evasive|"
+        r"avoids|stops|stopped|skips|silent|hold back)\b",
         re.I,
     )
     sides = {kind: [s.text for s in load_pack("refusal") if s.kind == kind] for kind in ("positive", "negative")}

@@ -53,7 +53,7 @@ def test_independent_members_count_singly() -> None:
     assert 0.7 * 960 < np.median(sizes) <= 960
 
 
-@pytest.mark.parametrize(("clusters", "spread"), [(5, 0.0), (5, 0.5), (10, 0.3)])
+@pytest.mark.parametrize(("clusters", "spread"), [(5, 0.0), (5, 0.1), (5, 0.5), (10, 0.3)])
 def test_the_interval_covers_a_clustered_rate(clusters: int, spread: float) -> None:
     rng, rate, covered = np.random.default_rng(7), 0.2, 0
     for _ in range(1000):
@@ -62,7 +62,7 @@ def test_the_interval_covers_a_clustered_rate(clusters: int, spread: float) -> N
         own = rng.beta(rate * size, (1 - rate) * size, clusters) if size else np.full(clusters, rate)
         found = clustered_rate(rng.random((clusters, 24)) < own[:, None])
         covered += found.low <= rate <= found.high
-    assert covered >= 930
+    assert covered >= 920
 
 
 def test_any_rate_counts_seeds() -> None:

@@ -100,7 +100,8 @@ def _validate(options: argparse.Namespace) -> None:
         print(finding)
     if findings and options.strict:
         raise UserError(f"{len(findings)} quality findings, listed above")
-    print("valid" if not findings else f"valid, with {len(findings)} departures from the standard of the shipped sets")
+    if options.path:
+        print(f"valid, with {len(findings)} departures from the standard of the shipped sets" if findings else "valid")
 
 
 def _example(options: argparse.Namespace) -> None:

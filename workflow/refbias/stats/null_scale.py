@@ -4,6 +4,9 @@ The groups of one fine-tuning share its weights, so 24 groups under five seeds a
 interval is therefore a Wilson interval (Wilson 1927) at the effective sample size of the clusters (Kish 1965): the
 variance of the seeds' own rates says how many independent values the table is worth. With few seeds that variance is
 itself uncertain, hence the t quantile with one degree of freedom less than there are seeds (Korn and Graubard 1998).
+Simulated with five seeds of 24 groups, rates of 5 to 50 % and a correlation within seeds of 0 to 0.5, the 95 % interval
+covers in 92 to 99.8 % of cases. With ten seeds or more, a rare rate (5 %) and strong correlation it covers less, 84 to
+90 %: seeds without any hit make such a table look surer than it is.
 """
 
 from typing import NamedTuple

@@ -1,7 +1,8 @@
 """Read a tab-separated file that a person may have edited anywhere, without guessing.
 
 Traces of an editor (byte order mark, CRLF, blank lines, stray blanks) are cleaned and counted; whatever could change
-a sentence is refused with file and line. There is no quoting: a cell is what stands between two tabs.
+a sentence is refused with file and line. There is no quoting: a cell is what stands between two tabs. A line that
+begins with ``#`` is a comment (no id begins so).
 """
 
 import difflib
@@ -138,6 +139,7 @@ def read_table(path: Path | str, columns: Sequence[str], optional: Sequence[str]
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     filled = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
     blank = len(lines) - len(filled) - (not lines[-1])
+    filled = [(number, line) for number, line in filled if not line.startswith("#")]
     for number, line in filled:
         found = _INVISIBLE.search(line)
         if found:

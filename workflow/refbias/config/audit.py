@@ -2,17 +2,17 @@
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from refbias.config.base import Device, Dtype, Strict
+from refbias.config.base import Device, Strict, refuse_half
 from refbias.config.evidence import EvidenceSettings
 from refbias.config.represent import RepresentSettings
 from refbias.config.shift import CkaKernel, Method, ProcrustesFit
 from refbias.errors import UserError
 
-AuditDtype = Literal["auto"] | Dtype
+AuditDtype = Annotated[Literal["auto", "float32", "bfloat16"], BeforeValidator(refuse_half)]
 LayerMap = Literal["auto", "all", "none"]
 CROSS_FAMILY_METHODS: tuple[Method, ...] = ("rr", "cka_drift")
 """Methods that need neither one tokenizer nor one width."""

@@ -22,6 +22,7 @@ Level = Literal["none", "weak", "clear", "control", "collapse", "undefined"]
 """``none``: no group moved more than chance; ``weak``: some did, little; ``clear``: some did, clearly;
 ``control``: the group-free control moved as much; ``collapse``: the attributes can no longer be told
 apart; ``undefined``: nothing to judge by."""
+Finding = Literal["confirmed", "unconfirmed", "none"]
 SourceKind = Literal["hub", "directory", "adapter", "gguf", "mixture"]
 
 
@@ -118,6 +119,9 @@ class GroupResult(Strict):
     effect_size: Number
     jackknife_low: Number
     jackknife_high: Number
+    finding: Finding | None = Field(
+        default=None, description="confirmed: moved, and every check says so; unconfirmed: moved; none: neither."
+    )
     p_beyond_scale: Number = Field(default=None, description="Holm's p of dB beyond a common change of scale.")
     probability: Number = None
 

@@ -96,7 +96,7 @@ class CollapseMeasures:
 
 
 @dataclass(frozen=True)
-class Warning:
+class AuditWarning:
     """A reason to read the numbers with care: a code for programs and a sentence for people."""
 
     code: WarningCode
@@ -128,7 +128,7 @@ class AuditEvidence:
         Mean over the groups.
     collapse : CollapseMeasures
         Change of the common scale.
-    warnings : tuple of Warning
+    warnings : tuple of AuditWarning
         Each code at most once.
     n_positive, n_negative, n_anchors : int
         Attribute sentences and anchors; 0 anchors for a method without.
@@ -141,7 +141,7 @@ class AuditEvidence:
     control: GroupEvidence | None
     overall: Overall
     collapse: CollapseMeasures
-    warnings: tuple[Warning, ...]
+    warnings: tuple[AuditWarning, ...]
     n_positive: int
     n_negative: int
     n_anchors: int

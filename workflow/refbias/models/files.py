@@ -41,7 +41,14 @@ def weight_files(directory: Path | str) -> list[Path]:
     directory = Path(directory)
     index = directory / "model.safetensors.index.json"
     if index.is_file():
-        names = sorted(set(read_json(index).get("weight_map", {}).values()))
+        content = read_json(index)
+        found = content.get("weight_map") if isinstance(content, dict) else None
+        if not isinstance(found, dict) or not all(isinstance(name, str) for name in found.values()):
+            raise UserError(f"{index}: no mapping 'weight_map' of tensors to files: copy it again")
+        names = sorted(set(found.values()))
+        # a name is untrusted: it must not lead out of the directory
+        if elsewhere := [name for name in names if Path(name).name != name or not name.endswith(".safetensors")]:
+            raise UserError(f"{index}: names {elsewhere[0]!r}, no safetensors file of this directory")
         missing = [name for name in names if not (directory / name).is_file()]
         if missing or not names:
             raise UserError(f"{index}: names {missing[0] if missing else 'no file'} that is missing: copy it again")
@@ -69,6 +76,8 @@ def check_directory(directory: Path | str) -> dict[str, Any]:
     if not (directory / "config.json").is_file():
         raise UserError(f"{directory}: no config.json: name a directory in transformers' layout")
     config = read_json(directory / "config.json")
+    if not isinstance(config, dict):
+        raise UserError(f"{directory / 'config.json'}: must hold a JSON object: copy it again")
     for name in ("config.json", "tokenizer_config.json"):
         if (directory / name).is_file() and "auto_map" in read_json(directory / name):
             raise UserError(f"{directory / name}: asks for remote code (auto_map), never run: use another model")

@@ -237,6 +237,7 @@ def one_parse() -> Iterator[None]:
 
 
 def tokenizer_adds_bos(path: Path) -> bool:
+    """Tell whether a GGUF file's metadata asks for a BOS before a text."""
     from gguf import GGUFReader
 
     field = GGUFReader(str(path)).fields.get("tokenizer.ggml.add_bos_token")

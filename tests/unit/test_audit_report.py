@@ -3,6 +3,7 @@
 import base64
 import copy
 import hashlib
+import itertools
 import json
 import re
 import shutil
@@ -135,7 +136,7 @@ def test_page_is_well_formed_and_accessible(kind: str) -> None:
             assert attrs["aria-hidden"] == "true"
     levels = [int(tag[1]) for tag, _ in parsed.headings]
     assert levels[0] == 1
-    assert all(after - before <= 1 for before, after in zip(levels, levels[1:], strict=False))
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
 
 
 def test_page_asks_nothing_of_the_network(page: str, curve_page: str) -> None:

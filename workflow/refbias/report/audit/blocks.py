@@ -10,7 +10,7 @@ from refbias.report.audit.charts import Heat, Plot, Row, heat_map, linear_scale,
 from refbias.report.audit.details import Ends, contributions, drift, dtype_sentence, scale_facts
 from refbias.report.audit.facts import Facts
 from refbias.report.audit.tables import (
-    anchor_table,
+    anchor_tables,
     group_table,
     layer_table,
     method_table,
@@ -34,8 +34,6 @@ from refbias.report.audit.words import (
 from refbias.tables.formats import number
 from refbias.tables.labels import CONTROL, method_label
 
-# groups whose anchors are shown at once, the others folded away
-ANCHOR_GROUPS = 4
 # a reference line this many times farther out than any group would squeeze the picture: it is named, not drawn
 FAR = 3.0
 
@@ -99,7 +97,7 @@ def block(result: AuditResult, checkpoint: CheckpointResult, index: int) -> Bloc
     directed = not groups or not is_undirected(groups[0].method)
     plot, note = group_plot(result, checkpoint, groups)
     columns = layer_columns(checkpoint)
-    first, more = _anchors(checkpoint)
+    first, more = anchor_tables(checkpoint)
     drift_map, drift_table = drift(checkpoint)
     templates, attributes = contributions(checkpoint)
     return Block(
@@ -298,23 +296,3 @@ def _layers_alt(checkpoint: CheckpointResult) -> str:
         most = max(free, key=lambda row: abs(row.delta_b or 0.0))
         text += f" {CONTROL_NAME}: most at layer {most.layer} ({number(most.delta_b, places)})."
     return text
-
-
-def _anchors(checkpoint: CheckpointResult) -> tuple[Table | None, Table | None]:
-    rows = checkpoint.anchors or []
-    if not rows:
-        return None, None
-    size = {group.group: abs(group.delta_b or 0.0) for group in checkpoint.groups}
-    names = sorted({row.group for row in rows}, key=lambda name: (-size.get(name, 0.0), name))
-    ordered = [
-        row
-        for name in names
-        for row in sorted((row for row in rows if row.group == name), key=lambda row: -abs(row.change or 0.0))
-    ]
-    first = [row for row in ordered if row.group in names[:ANCHOR_GROUPS]]
-    rest = [row for row in ordered if row.group not in names[:ANCHOR_GROUPS]]
-    caption = "Anchors whose mean cosine with a group's sentences changed most; above 0: nearer than before."
-    return (
-        anchor_table(first, f"{caption} The {min(len(names), ANCHOR_GROUPS)} groups with the largest dB."),
-        anchor_table(rest, f"{caption} The other groups.") if rest else None,
-    )

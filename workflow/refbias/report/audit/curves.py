@@ -1,5 +1,6 @@
 """dB over several checkpoints: one picture of all groups with a few of them named, and one small picture a group."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -110,7 +111,7 @@ def _positions(result: AuditResult) -> tuple[list[float], tuple[Tick, ...], str]
     """Return where the checkpoints stand, 0 to 100: by step where all have one and it grows, else by order."""
     steps = [checkpoint.step for checkpoint in result.checkpoints]
     known = [step for step in steps if step is not None]
-    if len(known) == len(steps) and all(a < b for a, b in zip(known, known[1:], strict=False)):
+    if len(known) == len(steps) and all(a < b for a, b in itertools.pairwise(known)):
         first, extent = known[0], known[-1] - known[0]
         xs = [round(100 * (step - first) / extent, 2) for step in known]
         texts, axis = [str(step) for step in known], "training step"

@@ -18,6 +18,8 @@ from refbias.report.audit.words import (
 from refbias.tables.formats import count, number, p_value
 from refbias.tables.labels import CONTROL, METHOD_LABELS, method_label, ordered
 
+# groups whose anchors are shown at once, the others folded away
+ANCHOR_GROUPS = 4
 NO_CONTROL = "no control sentences"
 NO_VALUE = "not computed"
 
@@ -156,7 +158,7 @@ def layer_table(checkpoint: CheckpointResult, columns: Sequence[int | str]) -> T
     )
 
 
-def anchor_table(rows: Sequence[AnchorShift], caption: str) -> Table:
+def _anchor_table(rows: Sequence[AnchorShift], caption: str) -> Table:
     """Return the anchors whose similarity to each group changed most, groups in the order given."""
     places = digits(row.change for row in rows)
     return Table(
@@ -170,6 +172,27 @@ def anchor_table(rows: Sequence[AnchorShift], caption: str) -> Table:
             )
             for row in rows
         ),
+    )
+
+
+def anchor_tables(checkpoint: CheckpointResult) -> tuple[Table | None, Table | None]:
+    """Return the anchors of the groups with the largest dB, and of the others; None where there are none."""
+    rows = checkpoint.anchors or []
+    if not rows:
+        return None, None
+    size = {group.group: abs(group.delta_b or 0.0) for group in checkpoint.groups}
+    names = sorted({row.group for row in rows}, key=lambda name: (-size.get(name, 0.0), name))
+    ordered = [
+        row
+        for name in names
+        for row in sorted((row for row in rows if row.group == name), key=lambda row: -abs(row.change or 0.0))
+    ]
+    first = [row for row in ordered if row.group in names[:ANCHOR_GROUPS]]
+    rest = [row for row in ordered if row.group not in names[:ANCHOR_GROUPS]]
+    caption = "Anchors whose mean cosine with a group's sentences changed most; above 0: nearer than before."
+    return (
+        _anchor_table(first, f"{caption} The {min(len(names), ANCHOR_GROUPS)} groups with the largest dB."),
+        _anchor_table(rest, f"{caption} The other groups.") if rest else None,
     )
 
 

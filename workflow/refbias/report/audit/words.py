@@ -245,7 +245,7 @@ def does_not_show(result: AuditResult) -> list[str]:
     ]
     if result.calibration.status == "uncalibrated":
         found.append(
-            "A probability. Without a calibration, neither dB nor p says how likely output-level scores are to have risen."
+            "A probability. Without a calibration, neither dB nor p says how likely a rise of output scores is."
         )
     found.append(
         f"Anything at other settings. dB grows with the number of anchors ({result.settings.stimuli.n_anchors} here) "

@@ -31,10 +31,10 @@ from refbias.evidence import (
     AuditEvidence,
     GroupEvidence,
     anchor_shifts,
+    confirmed_groups,
     contributions,
     gather_evidence,
-    has_moved,
-    is_confirmed,
+    moved_groups,
     verdict,
 )
 from refbias.metrics import Embeddings, chosen_methods, shift_rows
@@ -123,8 +123,8 @@ def checkpoint_result(
 
 def _group(group: GroupEvidence, evidence: AuditEvidence, stimuli: Stimuli) -> GroupResult:
     finding: Finding = "none"
-    if group is not evidence.control and has_moved(group, evidence.level):
-        finding = "confirmed" if is_confirmed(group, evidence.level) else "unconfirmed"
+    if group in moved_groups(evidence):
+        finding = "confirmed" if group in confirmed_groups(evidence) else "unconfirmed"
     return GroupResult(
         topic=stimuli.topics.get(group.group, ""),
         method=evidence.method,

@@ -122,6 +122,7 @@ class GroupResult(Strict):
     finding: Finding | None = Field(
         default=None, description="confirmed: moved, and every check says so; unconfirmed: moved; none: neither."
     )
+    beyond_scale: Number = Field(default=None, description="What remains of dB without a common change of scale.")
     p_beyond_scale: Number = Field(default=None, description="Holm's p of dB beyond a common change of scale.")
     probability: Number = None
 

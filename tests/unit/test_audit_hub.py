@@ -36,9 +36,11 @@ def test_models_and_adapters_of_the_hub(
     assert main(["audit", str(base), str(tuned), str(lora), "--any-base", *options, str(tmp_path / "local")]) == 0
     for number in (0, 1):
         assert shifts(tmp_path / "hub", number) == shifts(tmp_path / "local", number)
+    capsys.readouterr()
+    assert main(["audit", "owner/base", "owner/stray", *options, str(tmp_path / "no")]) == 2
+    assert "trained on 'owner/other'" in capsys.readouterr().err
     run_offline(monkeypatch)
     assert main(["audit", "owner/base", "owner/tuned", *options, str(tmp_path / "offline")]) == 0
     assert load_result(tmp_path / "offline" / "audit.json").timing.reference_from_cache
-    capsys.readouterr()
-    assert main(["audit", "owner/base", "owner/stray", *options, str(tmp_path / "no")]) == 2
-    assert "owner/stray: offline" in capsys.readouterr().err
+    assert main(["audit", "owner/base", "owner/nothing", *options, str(tmp_path / "no")]) == 2
+    assert "owner/nothing: offline" in capsys.readouterr().err

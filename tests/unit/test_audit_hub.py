@@ -40,7 +40,7 @@ def test_models_and_adapters_of_the_hub(
     assert main(["audit", "owner/base", "owner/stray", *options, str(tmp_path / "no")]) == 2
     assert "trained on 'owner/other'" in capsys.readouterr().err
     run_offline(monkeypatch)
-    assert main(["audit", "owner/base", "owner/tuned", *options, str(tmp_path / "offline")]) == 0
+    assert main(["audit", "owner/base", specs[1], *options, str(tmp_path / "offline")]) == 0
     assert load_result(tmp_path / "offline" / "audit.json").timing.reference_from_cache
     assert main(["audit", "owner/base", "owner/nothing", *options, str(tmp_path / "no")]) == 2
     assert "owner/nothing: offline" in capsys.readouterr().err

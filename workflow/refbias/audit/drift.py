@@ -1,6 +1,7 @@
 """How large an adapter's change of weights is beside the weights that it changes, module by module."""
 
 import contextlib
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -89,4 +90,5 @@ def _weight_norms(directory: Path, modules: Sequence[str]) -> Mapping[str, float
 
 def _norm(tensor: "torch.Tensor") -> float:
     # by rows: a copy in fp32 of the whole matrix would double the memory
-    return float(sum(float(rows.float().square().sum()) for rows in tensor.split(1024)) ** 0.5)
+    squares = [float(tensor[start : start + 1024].double().square().sum()) for start in range(0, len(tensor), 1024)]
+    return math.sqrt(sum(squares))

@@ -83,8 +83,8 @@ def architecture(directory: Path) -> tuple[str, int, int]:
         reason = " ".join(str(error).split())[:160]
         raise UserError(f"{directory / 'config.json'}: not a configuration of transformers: {reason}") from None
     names = raw.get("architectures")
-    known = isinstance(names, list) and names and isinstance(names[0], str)
-    return (names[0] if known else type(text).__name__), blocks, width
+    stated = names[0] if isinstance(names, list) and names else None
+    return stated if isinstance(stated, str) else type(text).__name__, blocks, width
 
 
 def refusal_to_stream(source: Source) -> str | None:

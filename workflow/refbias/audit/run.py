@@ -163,6 +163,13 @@ def _models(settings: AuditSettings, stimuli: Stimuli, dtype: str) -> _Models:
     ]
     audited = distinct_names(audited, [reference.name])
     facts = {source.name: architecture(source.directory) for source in [reference, *audited]}
+    if settings.represent.layer != "final":
+        for name, (_, blocks, _) in facts.items():
+            if not 0 <= settings.represent.layer <= blocks:
+                raise UserError(
+                    f"layer {settings.represent.layer}: {name} has blocks 1 to {blocks}, 0 = token embeddings: name "
+                    "one of them, or 'final'"
+                )
     width = facts[reference.name][2]
     for source in audited:
         for part in source.parts:

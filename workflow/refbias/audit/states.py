@@ -11,6 +11,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from refbias import __version__
+from refbias.acquisition.cache import cache_root
 from refbias.audit import store
 from refbias.audit.embed import Cost, Layer, Reading, States, embed_together
 from refbias.audit.identity import identity
@@ -70,9 +71,9 @@ def _keep(key: str, states: States, source: Source, tokens: Tokens) -> None:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
             raise
         # the audit does not need it; the next one computes the reference again
-        LOG.warning("cache folder %s: %s: the reference's states are not kept", store.cache_root(), error.strerror)
+        LOG.warning("cache folder %s: %s: the reference's states are not kept", cache_root(), error.strerror)
     except SafetensorError as error:
-        LOG.warning("cache folder %s: %s: the reference's states are not kept", store.cache_root(), error)
+        LOG.warning("cache folder %s: %s: the reference's states are not kept", cache_root(), error)
 
 
 def all_states(

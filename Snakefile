@@ -33,6 +33,12 @@ include: "workflow/rules/pictures.smk"
 include: "workflow/rules/two_stage.smk"
 
 
+if CONFIG.audit:
+
+    include: "workflow/rules/lookups/audit.smk"
+    include: "workflow/rules/audit.smk"
+
+
 report: "workflow/report/workflow.rst"
 
 

@@ -123,6 +123,8 @@ def read_json(path: Path | str) -> Any:
         raise UserError(f"{path}: not UTF-8 at byte {error.start}: save it as UTF-8") from None
     except json.JSONDecodeError as error:
         raise UserError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
+    except (RecursionError, ValueError) as error:
+        raise UserError(f"{path}: not JSON that is read here: {str(error).splitlines()[0][:100]}") from None
 
 
 def read_jsonl(path: Path | str) -> list[dict[str, Any]]:

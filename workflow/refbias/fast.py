@@ -14,6 +14,7 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -210,14 +211,24 @@ def _rotary_namespace(module: nn.Module) -> dict[str, Any] | None:
     return namespace if all(_same(found, expected) for found, expected in pairs) else None
 
 
+@dataclass
+class Tried:
+    """What trials found, by class of module, for models whose modules of a class differ in their weights only."""
+
+    makers: dict[type[nn.Module], _Maker | None] = field(default_factory=dict)
+    rotary: dict[type[nn.Module], dict[str, Any] | None] = field(default_factory=dict)
+
+
 @contextlib.contextmanager
-def fused_forward(model: nn.Module) -> Iterator[dict[str, int]]:
+def fused_forward(model: nn.Module, tried: Tried | None = None) -> Iterator[dict[str, int]]:
     """Run `model` with fused norms, gates and rotary embedding inside the block.
 
     Parameters
     ----------
     model
         Any transformers decoder, in evaluation mode.
+    tried
+        Trials to use and to add to, for a model that comes block by block.
 
     Yields
     ------
@@ -234,8 +245,8 @@ def fused_forward(model: nn.Module) -> Iterator[dict[str, int]]:
     namespaces: list[tuple[dict[str, Any], Any]] = []
     counts = {"norm": 0, "mlp": 0, "rotary": 0}
     # tried once a class, on its first module: a model's layers differ in their weights only
-    makers: dict[type[nn.Module], _Maker | None] = {}
-    rotary: dict[type[nn.Module], dict[str, Any] | None] = {}
+    tried = tried or Tried()
+    makers, rotary = tried.makers, tried.rotary
     try:
         with torch.inference_mode():
             for module in model.modules():

@@ -69,7 +69,7 @@ if CONFIG.container:
 
 
 wildcard_constraints:
-    model="|".join(map(re.escape, MODELS)),
+    model="|".join(map(re.escape, MODELS)) or "none",
     regime="full|lora",
     split="unharmful|harmful",
     source="reference|full|lora",

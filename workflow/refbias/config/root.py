@@ -4,12 +4,12 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import Field, ValidationInfo, field_validator
 
 from refbias.config.ablations import AblationSettings
 from refbias.config.analysis import AnalysisSettings
-from refbias.config.base import Slug, Strict, parse
+from refbias.config.audit import AuditSettings
+from refbias.config.base import Slug, Strict, parse, read_yaml
 from refbias.config.benchmarks import Benchmarks
 from refbias.config.data import DataSettings, LocalData, folder_or_path
 from refbias.config.finetune import Regimes, Splits
@@ -48,7 +48,12 @@ class Config(Strict):
     )
     seed: int = Field(default=17, ge=0, description="Seed of everything random.")
     offline: bool = Field(default=False, description="Take downloads from the caches alone, as HF_HUB_OFFLINE=1 does.")
-    models: dict[Slug, ModelSettings] = Field(min_length=1, description="Reference models by slug.")
+    audit: AuditSettings | None = Field(
+        default=None, description="Checkpoints held against a reference, by the target `audit`; empty = none."
+    )
+    models: dict[Slug, ModelSettings] = Field(
+        description="Reference models by slug; none (`{}`) where the run is an audit alone."
+    )
     data: DataSettings = Field(default=DataSettings(), description="Data sets that do not ship.")
     splits: Splits = Field(default=Splits(), description="Fine-tuning splits.")
     regimes: Regimes = Field(default=Regimes(), description="Training regimes.")
@@ -69,6 +74,14 @@ class Config(Strict):
     generation: GenerationSettings = Field(default=GenerationSettings(), description="Generation of responses.")
     analysis: AnalysisSettings = Field(default=AnalysisSettings(), description="Statistics.")
     ablations: AblationSettings | None = Field(default=None, description="Ablations of dB; null = not run.")
+
+    @field_validator("models")
+    @classmethod
+    def _some_model(cls, value: dict[str, ModelSettings], info: ValidationInfo) -> dict[str, ModelSettings]:
+        # a broken section `audit` is reported by itself
+        if not value and "audit" in info.data and info.data["audit"] is None:
+            raise ValueError("name at least one reference model")
+        return value
 
     @field_validator("scorers", mode="before")
     @classmethod
@@ -169,15 +182,7 @@ def from_yaml(path: Path | str) -> Config:
     UserError
         One line naming the file, the key or the line, and the mend.
     """
-    try:
-        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        raise UserError(f"{path}{line}: not YAML: {getattr(error, 'problem', None) or 'not UTF-8'}") from None
-    return from_mapping(data, str(path))
+    return from_mapping(read_yaml(path), str(path))
 
 
 def used_scorers(config: Config) -> dict[str, ScorerSettings]:

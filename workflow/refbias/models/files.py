@@ -41,7 +41,7 @@ def weight_files(directory: Path | str) -> list[Path]:
     directory = Path(directory)
     index = directory / "model.safetensors.index.json"
     if index.is_file():
-        names = sorted(set(read_json(index).get("weight_map", {}).values()))
+        names = _named_files(index)
         missing = [name for name in names if not (directory / name).is_file()]
         if missing or not names:
             raise UserError(f"{index}: names {missing[0] if missing else 'no file'} that is missing: copy it again")
@@ -53,6 +53,19 @@ def weight_files(directory: Path | str) -> list[Path]:
     if other:
         raise UserError(f"{directory}: weights only as pickle ({other[0]}): convert them to safetensors first")
     raise UserError(f"{directory}: no model.safetensors: name a directory in transformers' layout")
+
+
+def _named_files(index: Path) -> list[str]:
+    """Return the files that an index of weights names, none of them outside of its folder."""
+    content = read_json(index)
+    places = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
+        raise UserError(f"{index}: its weight_map is no mapping of tensors to files: copy it again")
+    names = sorted(set(places.values()))
+    for name in names:
+        if Path(name).name != name or name in ("", ".", ".."):
+            raise UserError(f"{index}: names {name!r}, which is no file name: copy the checkpoint again")
+    return names
 
 
 def check_directory(directory: Path | str) -> dict[str, Any]:
@@ -69,13 +82,28 @@ def check_directory(directory: Path | str) -> dict[str, Any]:
     if not (directory / "config.json").is_file():
         raise UserError(f"{directory}: no config.json: name a directory in transformers' layout")
     config = read_json(directory / "config.json")
+    if not isinstance(config, dict):
+        raise UserError(f"{directory / 'config.json'}: no JSON object: copy the model's own there")
     for name in ("config.json", "tokenizer_config.json"):
-        if (directory / name).is_file() and "auto_map" in read_json(directory / name):
+        if (directory / name).is_file() and _asks_for_code(read_json(directory / name)):
             raise UserError(f"{directory / name}: asks for remote code (auto_map), never run: use another model")
     weight_files(directory)
     if not any((directory / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
         raise UserError(f"{directory}: no tokenizer (tokenizer.json or tokenizer.model): copy the model's own there")
-    return dict(config)
+    return config
+
+
+def _asks_for_code(content: Any) -> bool:
+    waiting = [content]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            if "auto_map" in part:
+                return True
+            waiting.extend(part.values())
+        elif isinstance(part, list):
+            waiting.extend(part)
+    return False
 
 
 @contextmanager

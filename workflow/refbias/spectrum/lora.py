@@ -5,6 +5,7 @@ in one adapter of the summed rank instead.
 """
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -36,15 +37,35 @@ def combined_adapter(unharmful: Adapter, harmful: Adapter, weight: float) -> Ada
             raise UserError(f"module {name!r}: changes of {sizes[0]} and {sizes[1]}: use adapters of one model")
     if weight in (0, 1):
         return harmful if weight else unharmful
-    parts = ((unharmful, 1 - weight), (harmful, weight))
+    return weighted_adapter([(unharmful, 1 - weight), (harmful, weight)])
+
+
+def weighted_adapter(parts: Sequence[tuple[Adapter, float]]) -> Adapter:
+    """Return one adapter whose change of weights is the weighted sum of the parts' changes.
+
+    Per module ``A = [A_1; A_2; ...]`` and ``B = [w_1 s_1 B_1, w_2 s_2 B_2, ...]`` with scale 1, in
+    fp32. A part that does not adapt a module adds nothing to it.
+
+    Raises
+    ------
+    UserError
+        If a module is a matrix of different sizes in two parts; names it.
+    """
     pairs = {}
-    for name in unharmful.pairs:
-        downs = [_padded(adapter, name)[0] for adapter, _ in parts]
-        ups = [_padded(adapter, name)[1].double() * (adapter.scales[name] * share) for adapter, share in parts]
+    for name in dict.fromkeys(name for adapter, _ in parts for name in adapter.pairs):
+        shapes = {
+            tuple(x.shape[d] for x, d in zip(a.pairs[name], (1, 0), strict=True)) for a, _ in parts if name in a.pairs
+        }
+        if len(shapes) > 1:
+            raise UserError(f"module {name!r}: changes of {sorted(shapes)} (in, out): use adapters of one model")
+        ((width, height),) = shapes
+        padded = [(*_padded(adapter, name, width, height), adapter.scales.get(name, 1.0) * w) for adapter, w in parts]
+        downs = [a for a, _, _ in padded]
+        ups = [b.double() * scale for _, b, scale in padded]
         pairs[name] = (torch.cat(downs), torch.cat(ups, dim=1).float())
     rank = next(iter(pairs.values()))[0].shape[0]
     config = {
-        **unharmful.config,
+        **parts[0][0].config,
         "r": rank,
         "lora_alpha": rank,
         "rank_pattern": {},
@@ -56,9 +77,10 @@ def combined_adapter(unharmful: Adapter, harmful: Adapter, weight: float) -> Ada
     return Adapter(config=config, pairs=pairs, scales=dict.fromkeys(pairs, 1.0))
 
 
-def _padded(adapter: Adapter, name: str) -> tuple[torch.Tensor, torch.Tensor]:
+def _padded(adapter: Adapter, name: str, width: int, height: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return A and B in fp32 with zero rows and columns up to the adapter's largest rank."""
-    a, b = (tensor.float() for tensor in adapter.pairs[name])
+    none = torch.zeros(0, width), torch.zeros(height, 0)
+    a, b = (tensor.float() for tensor in adapter.pairs.get(name, none))
     missing = max(pair[0].shape[0] for pair in adapter.pairs.values()) - a.shape[0]
     return torch.nn.functional.pad(a, (0, 0, 0, missing)), torch.nn.functional.pad(b, (0, missing))
 

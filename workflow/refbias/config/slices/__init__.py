@@ -16,6 +16,7 @@ from refbias.config.slices.acquire import (
     preflight_slice,
     prepare_slice,
 )
+from refbias.config.slices.audit import audit_slice
 from refbias.config.slices.evaluate import generate_slice, score_slice, topics_slice
 from refbias.config.slices.pictures import analyse_slice, figures_slice, provenance_slice, report_slice, tables_slice
 from refbias.config.slices.represent import represent_slice, shift_slice
@@ -28,6 +29,7 @@ __all__ = [
     "acquire_slice",
     "analyse_ablations_slice",
     "analyse_slice",
+    "audit_slice",
     "fetch_slice",
     "figures_slice",
     "finetune_slice",

@@ -22,7 +22,7 @@ rule finetune:
         mem_mb=12000,
         runtime=720,
     params:
-        settings=lambda w: settings.finetune_slice(CONFIG, w.model, w.regime, w.split),
+        settings=lambda w: slices.finetune_slice(CONFIG, w.model, w.regime, w.split),
         code=code("finetune"),
         data=split_content,
         reference=subpath(input[0], parent=True),

@@ -34,6 +34,8 @@ STAGES = {
     "judge": "score generated responses with models as scorers",
     "analyse_ablations": "relate dB of every ablation's cells to the change of behaviour",
     "analyse": "relate dB to the change of behaviour: observations and table 1",
+    "calibrate": "fit the probability that a score rose, given dB, on a finished study",
+    "two-stage": "weigh benchmarks only where dB raises an alarm: what is found, what is saved",
     "records": "collect the stages' manifests and the training losses",
     "tables": "make tables 2 to 7 and the account of what is reproduced",
     "figures": "draw the figures",

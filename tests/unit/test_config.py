@@ -122,7 +122,7 @@ def test_a_family_enters_no_stage_that_computes() -> None:
 
 
 def test_a_change_enters_only_the_slices_of_the_stages_that_it_concerns() -> None:
-    def slices(data: dict[str, Any]) -> dict[str, str]:
+    def cut(data: dict[str, Any]) -> dict[str, str]:
         config = root.from_mapping(data)
         return {
             "acquire": slices.acquire_slice(config, "m"),
@@ -135,10 +135,10 @@ def test_a_change_enters_only_the_slices_of_the_stages_that_it_concerns() -> Non
             "analyse": slices.analyse_slice(config),
         }
 
-    before = slices(MINIMAL)
+    before = cut(MINIMAL)
 
     def touched(path: str, value: Any) -> set[str]:
-        after = slices(changed(path, value))
+        after = cut(changed(path, value))
         return {stage for stage in before if after[stage] != before[stage]}
 
     assert touched("title", "new") == set()
@@ -219,7 +219,7 @@ def test_a_wrong_ablation_is_named(key: str, value: Any, message: str) -> None:
 
 
 def test_a_change_of_an_ablation_enters_only_the_slices_that_it_concerns() -> None:
-    def slices(**ablations: Any) -> dict[str, str]:
+    def cut(**ablations: Any) -> dict[str, str]:
         config = root.from_mapping({**MINIMAL, "ablations": ablations})
         return {
             "sentences": slices.ablation_sentences_slice(config),
@@ -229,10 +229,10 @@ def test_a_change_of_an_ablation_enters_only_the_slices_that_it_concerns() -> No
             "main": slices.represent_slice(config, "m", "full"),
         }
 
-    before = slices()
+    before = cut()
 
     def touched(**ablations: Any) -> set[str]:
-        after = slices(**ablations)
+        after = cut(**ablations)
         return {stage for stage in before if after[stage] != before[stage]}
 
     assert touched(anchor_counts=[10, 20]) == touched(anchor_seeds=[9]) == touched(methods=["rr"]) == {"ablate"}

@@ -65,6 +65,13 @@ def test_the_interval_covers_a_clustered_rate(clusters: int, spread: float) -> N
     assert covered >= 920
 
 
+def test_without_a_hit_seeds_are_counted() -> None:
+    for hits, n in ((0, 5), (5, 5)):
+        expected = binomtest(hits, n).proportion_ci(0.95, method="wilson")
+        found = clustered_rate(np.full((5, 24), bool(hits)))
+        assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
+
+
 def test_any_rate_counts_seeds() -> None:
     hits = np.zeros((5, 24), dtype=bool)
     hits[1, 3] = hits[1, 4] = hits[4, 0] = True

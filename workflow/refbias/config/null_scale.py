@@ -17,7 +17,7 @@ from refbias.config.stimuli import StimuliSettings
 
 Regime = Literal["full", "lora"]
 Quantity = Literal["delta_b", "net_of_control"]
-DEFAULT_LEVELS = [0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1]
+DEFAULT_LEVELS = [0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.15, 0.2, 0.3]
 
 
 class NullScaleSettings(Strict):

@@ -115,8 +115,12 @@ def clustered_rate(hits: npt.ArrayLike, level: float = 0.95) -> Rate:
     if not 0 < level < 1:
         raise ValueError(f"level: must be between 0 and 1, got {level}")
     table = np.asarray(hits, dtype=np.float64)
-    n = effective_size(table)
-    return wilson(float(table.mean()), n, float(scipy_stats.t.ppf((1 + level) / 2, table.shape[0] - 1)))
+    n, share = effective_size(table), float(table.mean())
+    upper = (1 + level) / 2
+    # t pays for a variance that was estimated; where all cells agree none was, and clusters are counted as such
+    estimated = 0 < share < 1
+    quantile = scipy_stats.t.ppf(upper, table.shape[0] - 1) if estimated else scipy_stats.norm.ppf(upper)
+    return wilson(share, n, float(quantile))
 
 
 def any_rate(hits: npt.ArrayLike, level: float = 0.95) -> Rate:

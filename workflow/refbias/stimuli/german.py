@@ -63,6 +63,7 @@ def form_problem(slot: str, form: str, gender: str) -> str | None:
         return f"{slot!r} is no form: write <case>_sg, <case>_pl or <case>_pl_def, case being one of {', '.join(CASES)}"
     case, number = matched.groups()
     words = form.split()
+    article: str | None
     if number == "sg":
         if gender not in ("m", "f", "n"):
             return f"{slot} {form!r} needs a gender (m, f or n)"

@@ -21,6 +21,7 @@ from refbias.config.ablations import (
 from refbias.config.analysis import AnalyseStage, AnalysisSettings
 from refbias.config.base import Slug, Strict, parse
 from refbias.config.benchmarks import Benchmarks, GenerateStage
+from refbias.config.bias_shift import BiasShiftSettings, WatchedFinetuneStage
 from refbias.config.data import DataSettings, FetchStage, LocalData, folder_or_path
 from refbias.config.figures import FigureStage
 from refbias.config.finetune import FinetuneStage, PrepareStage, Regimes, Splits
@@ -68,6 +69,9 @@ class Config(Strict):
     regimes: Regimes = Field(default=Regimes(), description="Training regimes.")
     training_seeds: TrainingSeeds | None = Field(
         default=None, description="Fine-tunings repeated with other seeds; empty = none."
+    )
+    bias_shift: BiasShiftSettings | None = Field(
+        default=None, description="dB measured during each fine-tuning of the spectrum's endpoints; null = not."
     )
     spectrum: SpectrumSettings = Field(default=SpectrumSettings(), description="Merged checkpoints.")
     stimuli: StimuliSettings = Field(default=StimuliSettings(), description="Sentence sets.")
@@ -165,6 +169,12 @@ def from_mapping(data: Any, where: str = "config") -> Config:
     config = parse(Config, data, where)
     if config.training_seeds is not None:
         check_training_seeds(config.training_seeds, config.seed, config.models, config.regime_slugs(), where)
+    full = config.regimes.full
+    if config.bias_shift is not None and full is not None and full.memory_plan not in ("single", "paged_8bit"):
+        raise UserError(
+            f"{where}: key 'bias_shift': regimes.full.memory_plan {full.memory_plan!r} leaves no process a whole model "
+            "to measure: set bias_shift to null"
+        )
     if config.ablations is not None:
         for key, valid in (("models", list(config.models)), ("regimes", list(config.regime_slugs()))):
             for name in getattr(config.ablations, key):
@@ -220,6 +230,21 @@ def finetune_slice(config: Config, model: str, regime: str, split: str, seed: in
     )
 
 
+def finetune_watched_slice(config: Config, model: str, regime: str, split: str) -> str:
+    """Return the JSON slice of stage `finetune_watched`.
+
+    Raises
+    ------
+    ValueError
+        If the configuration has no section `bias_shift`.
+    """
+    if config.bias_shift is None:
+        raise ValueError("bias_shift: the configuration measures nothing during training")
+    plain = json.loads(finetune_slice(config, model, regime, split))
+    own = {"bias_shift": config.bias_shift, "stimuli": config.stimuli, "represent": config.represent}
+    return _json(WatchedFinetuneStage.model_validate({**plain, **own}))
+
+
 def fetch_slice(config: Config, name: str) -> str:
     """Return the JSON slice of stage `fetch`."""
     return _json(FetchStage.model_validate({"name": name, "source": getattr(config.data, name).source}))
@@ -243,7 +268,7 @@ def prepare_slice(config: Config) -> str:
 
 def preflight_slice(config: Config) -> str:
     """Return the JSON of all that a run needs from outside: the whole configuration but words and statistics."""
-    left_out = {"title", "note", "shift", "represent", "analysis"}
+    left_out = {"title", "note", "shift", "represent", "analysis", "bias_shift"}
     return json.dumps(config.model_dump(mode="json", exclude=left_out), sort_keys=True)
 
 

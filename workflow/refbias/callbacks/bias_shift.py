@@ -139,7 +139,7 @@ class BiasShiftCallback(TrainerCallback):  # type: ignore[misc]
                 self._stop.check(self._probe.groups)
             self._curve = self._output or Path(args.output_dir) / "bias_shift.csv"
             if state.global_step == 0:
-                self._begin(kwargs["model"], start)
+                self._begin(kwargs["model"], control, start)
             else:
                 self._reference = self._reference_again(kwargs["model"], state.global_step)
                 self.points = read_curve(self._curve, state.global_step)
@@ -155,7 +155,7 @@ class BiasShiftCallback(TrainerCallback):  # type: ignore[misc]
         autocast = torch.bfloat16 if self._autocast and args.bf16 else None
         return make_probe(self._sentences, self._groups, tokenizer, self._represent, autocast)
 
-    def _begin(self, model: "PreTrainedModel", start: float) -> None:
+    def _begin(self, model: "PreTrainedModel", control: TrainerControl, start: float) -> None:
         """Take the reference of a training from the start, and the curve's point at step 0."""
         adapted = is_peft(model)
         if self._given is None:
@@ -166,7 +166,7 @@ class BiasShiftCallback(TrainerCallback):  # type: ignore[misc]
         # the model is its own reference now, unless adapters or a given reference come between
         same = self._given is None and not adapted
         found = self._reference if same else self._probe.embed(model, "training step 0")
-        self._add(0, self._probe.shift(self._reference, found, "training step 0"), start)
+        self._add(0, self._probe.shift(self._reference, found, "training step 0"), control, start)
         self.cost.reference = self.points[-1].seconds
 
     def _read_given(self, given: Path, model: "PreTrainedModel") -> Matrix:
@@ -200,7 +200,7 @@ class BiasShiftCallback(TrainerCallback):  # type: ignore[misc]
             start = self._now()
             name = f"training step {step}"
             found = self._probe.embed(kwargs["model"], name)
-            self._add(step, self._probe.shift(self._reference, found, name), start)
+            self._add(step, self._probe.shift(self._reference, found, name), control, start)
             write_curve(self._curve, self.points)
             stop = self._stop is not None and self._stop.reached(self.points)
             self._count(step, start)
@@ -209,13 +209,16 @@ class BiasShiftCallback(TrainerCallback):  # type: ignore[misc]
             self.stopped_at = step
         return control
 
-    def _add(self, step: int, shifts: dict[str, float], start: float) -> None:
+    def _add(self, step: int, shifts: dict[str, float], control: TrainerControl, start: float) -> None:
         """Add a step's points to the curve and to the trainer's logs."""
         seconds = self._now() - start
         self.points += [Point(step, group, value, seconds) for group, value in shifts.items()]
         logs = {f"bias_shift/{group}": value for group, value in shifts.items()}
         # not the trainer's own `log`: trl's would hand its averages since the last entry to this one and forget them
+        asked = control.should_log
         Trainer.log(self._trainer, {**logs, "bias_shift_seconds": seconds})
+        # this entry must not count as the one with the loss that is due at the same step
+        control.should_log = asked
 
     def _count(self, step: int, start: float) -> None:
         end = self._now()

@@ -19,12 +19,15 @@ from transformers.trainer_callback import PrinterCallback
 
 from refbias import codehash
 from refbias.callbacks import BiasShiftCallback, StopRule
+from refbias.callbacks.bias_shift import refuse_shared_weights
 from refbias.callbacks.curve import Point, read_curve
 from refbias.callbacks.probe import decoder_of, left_as_found
 from refbias.cli import finetune_watched
 from refbias.config import root as config_root
 from refbias.config.bias_shift import WatchedFinetuneStage
+from refbias.config.represent import RepresentSettings
 from refbias.config.stimuli import StimuliSettings
+from refbias.embed import embed_sentences
 from refbias.errors import UserError
 from refbias.finetune.data import tokenize_examples
 from refbias.models import load_base, load_lm, load_tokenizer
@@ -143,7 +146,7 @@ def test_the_curve_begins_at_zero_and_ends_at_the_saved_model(
     trainer.save_model(tmp_path / "saved")
     found = _curve(tmp_path / "bias_shift.csv")
     assert list(found) == [0, 4, 6], "every four updates, and after the last"
-    assert list(found[0]) == ["muslims", "women", "control"] or set(found[0]) == set(GROUPS)
+    assert set(found[0]) == set(GROUPS)
     assert set(found[0].values()) == {0.0}
     tokenizer = load_tokenizer(tiny[family])
     before, after = (load_base(folder, dtype=torch.float32) for folder in (tiny[family], tmp_path / "saved"))
@@ -236,17 +239,9 @@ def test_a_model_is_left_as_it_was_found(tiny: dict[str, Path]) -> None:
     random.seed(1)
     np.random.seed(1)
     torch.manual_seed(1)
-    with pytest.raises(KeyboardInterrupt), left_as_found(model):
-        assert not any(module.training for module in model.modules())
-        from refbias.embed import embed_sentences
-
-        embed_sentences(decoder_of(model), load_tokenizer(tiny["gemma3_text"]), ["A good deed."], _represent())
-        assert any(p.data_ptr() != old for p, (old, _, _) in zip(model.parameters(), before, strict=True)), (
-            "fused steps join weights: the test would show nothing"
-        )
-        model.requires_grad_(False)
-        random.random(), np.random.rand(), torch.rand(1)
-        raise KeyboardInterrupt
+    places = [place for place, _, _ in before]
+    with pytest.raises(KeyboardInterrupt):
+        _meddle(model, load_tokenizer(tiny["gemma3_text"]), places)
     assert (random.random(), np.random.rand(), torch.rand(1).item()) == expected
     assert [module.training for module in model.modules()] == modes
     for parameter, (place, needs, value) in zip(model.parameters(), before, strict=True):
@@ -257,10 +252,16 @@ def test_a_model_is_left_as_it_was_found(tiny: dict[str, Path]) -> None:
     assert not any("forward" in vars(module) for module in model.modules())
 
 
-def _represent() -> Any:
-    from refbias.config.represent import RepresentSettings
-
-    return RepresentSettings()
+def _meddle(model: Any, tokenizer: Any, places: list[int]) -> None:
+    """Embed, draw random numbers, freeze everything, and be interrupted."""
+    with left_as_found(model):
+        assert not any(module.training for module in model.modules())
+        embed_sentences(decoder_of(model), tokenizer, ["A good deed."], RepresentSettings())
+        moved = [p.data_ptr() for p in model.parameters()] != places
+        assert moved, "fused steps join weights: where they do not, the test shows nothing"
+        model.requires_grad_(False)
+        random.random(), np.random.rand(), torch.rand(1)
+        raise KeyboardInterrupt
 
 
 # --- adapters and other references ----------------------------------------------------------------
@@ -342,9 +343,7 @@ def test_a_resumed_training_continues_the_curve_against_the_first_reference(
     assert steps == [0, 2, 4, 6]
     (broken / "bias_shift_reference.safetensors").unlink()
     with pytest.raises(UserError, match="resumed at step 3 is trained already"):
-        _trainer(tiny["llama"], broken, _watch(), **options).train(
-            resume_from_checkpoint=str(broken / "checkpoint-3")
-        )
+        _trainer(tiny["llama"], broken, _watch(), **options).train(resume_from_checkpoint=str(broken / "checkpoint-3"))
 
 
 def test_a_training_from_the_start_replaces_an_old_curve(tiny: dict[str, Path], tmp_path: Path) -> None:
@@ -358,7 +357,8 @@ def test_a_training_from_the_start_replaces_an_old_curve(tiny: dict[str, Path], 
 
 
 @pytest.mark.parametrize(
-    ("text", "place"), [("step,group\n", ":1: expected"), ("step,group,delta_b,seconds\n0,women,x,1\n", ":2: not a step")]
+    ("text", "place"),
+    [("step,group\n", ":1: expected"), ("step,group,delta_b,seconds\n0,women,x,1\n", ":2: not a step")],
 )
 def test_a_foreign_curve_is_refused_with_its_line(tmp_path: Path, text: str, place: str) -> None:
     path = tmp_path / "curve.csv"
@@ -470,10 +470,9 @@ def test_wrong_use_is_refused_by_name(tiny: dict[str, Path], tmp_path: Path) -> 
     with pytest.raises(UserError, match="no tokenizer"):
         trainer.train()
     for name, text in (("is_fsdp_enabled", "FSDP"), ("is_deepspeed_enabled", "DeepSpeed")):
-        trainer = _trainer(tiny["llama"], tmp_path, callback := _watch())
+        callback = _watch()
+        trainer = _trainer(tiny["llama"], tmp_path, callback)
         setattr(trainer, name, True)
-        from refbias.callbacks.bias_shift import refuse_shared_weights
-
         with pytest.raises(UserError, match=text):
             refuse_shared_weights(trainer, trainer.model)
     with pytest.raises(RuntimeError, match="something else than a transformers Trainer"):
@@ -513,13 +512,13 @@ def test_the_stage_writes_the_curve_beside_the_loss_and_trains_the_same_weights(
     assert facts["measurements"] == 2
     assert facts["updates"] == 6
     assert facts["stopped_at"] is None
-    assert 0 < facts["lasting_share"]
+    assert facts["lasting_share"] > 0
     assert not (tmp_path / "work").exists()
     assert not (tmp_path / "plain" / "bias_shift.csv").exists()
 
 
 def test_plain_fine_tuning_does_not_depend_on_what_measures() -> None:
-    measuring = {"refbias.callbacks", "refbias.metrics", "refbias.embed", "refbias.stimuli", "refbias.config.bias_shift"}
+    measuring = {f"refbias.{name}" for name in ("callbacks", "metrics", "embed", "stimuli", "config.bias_shift")}
     assert not measuring & set(codehash.closure("refbias.cli.finetune"))
     assert measuring <= set(codehash.closure("refbias.cli.finetune_watched"))
 
@@ -528,10 +527,10 @@ def test_the_section_enters_the_watched_slice_alone() -> None:
     minimal = {"run": "r", "models": {"m": {"source": {"kind": "local", "path": "x"}}}}
     plain = config_root.from_mapping(minimal)
     watched = config_root.from_mapping({**minimal, "bias_shift": {"stop": {"threshold": -0.1}}})
-    for name in ("finetune_slice", "represent_slice"):
-        assert getattr(config_root, name)(plain, "m", "full", *(["harmful"] if "fine" in name else [])) == getattr(
-            config_root, name
-        )(watched, "m", "full", *(["harmful"] if "fine" in name else []))
+    slices = [config_root.finetune_slice(config, "m", "full", "harmful") for config in (plain, watched)]
+    assert slices[0] == slices[1]
+    slices = [config_root.represent_slice(config, "m", "full") for config in (plain, watched)]
+    assert slices[0] == slices[1]
     assert config_root.preflight_slice(plain) == config_root.preflight_slice(watched)
     found = json.loads(config_root.finetune_watched_slice(watched, "m", "full", "harmful"))
     assert found["bias_shift"]["every"] == 50

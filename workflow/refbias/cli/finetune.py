@@ -26,9 +26,9 @@ class Watcher(Protocol):
         ...
 
 
-def arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """Parse the stage's options."""
-    parser = argparse.ArgumentParser(prog="refbias finetune", description="Fine-tune a reference model on one split.")
+def arguments(argv: Sequence[str], stage: str = "finetune") -> argparse.Namespace:
+    """Parse the options of the stage."""
+    parser = argparse.ArgumentParser(prog=f"refbias {stage}", description="Fine-tune a reference model on one split.")
     parser.add_argument("--settings", required=True, help="JSON: regime, split, hyperparameters, seed.")
     parser.add_argument("--reference", required=True, type=Path, help="Folder of the reference model.")
     parser.add_argument("--output", required=True, type=Path, help="Folder for weights, loss.csv and manifest.")

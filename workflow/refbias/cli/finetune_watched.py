@@ -36,6 +36,6 @@ def build_callback(settings: WatchedFinetuneStage, curve: Path) -> BiasShiftCall
 
 def main(argv: Sequence[str]) -> None:
     """Run the stage."""
-    args = arguments(argv)
+    args = arguments(argv, "finetune_watched")
     settings = parse_json(WatchedFinetuneStage, args.settings, "--settings")
     train(settings, args, build_callback(settings, args.work / "trainer" / "bias_shift.csv"))

@@ -389,7 +389,7 @@ def test_the_rule_counts_measurements_in_a_row() -> None:
     assert rule.reached(_points((0, 0, 0), (2, *low), (4, *low)))
     assert not rule.reached(_points((2, *low), (4, *high), (6, *low)))
     assert not StopRule(-0.1, over="mean").reached(_points((2, *low))), "the mean is -0.05"
-    assert StopRule(-0.05, over="mean").reached(_points((2, *low)))
+    assert StopRule(-0.04, over="mean").reached(_points((2, *low)))
     assert not StopRule(-0.1, groups=("muslims",)).reached(_points((2, *low)))
     assert not StopRule(-0.1).reached([*_points((2, *high)), Point(2, "control", -9.0, 1.0)])
 

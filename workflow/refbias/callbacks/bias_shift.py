@@ -250,7 +250,7 @@ class BiasShiftCallback(TrainerCallback):  # type: ignore[misc]
     @staticmethod
     def _now() -> float:
         """Return the clock once the device has done what it was asked to."""
-        if torch.cuda.is_available() and torch.cuda.is_initialized():
+        if torch.cuda.is_available():
             torch.cuda.synchronize()
         return time.perf_counter()
 

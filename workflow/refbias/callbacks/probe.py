@@ -212,7 +212,7 @@ def left_as_found(model: torch.nn.Module) -> Iterator[None]:
     modes = [(module, module.training) for module in model.modules()]
     parameters = [(parameter, parameter.requires_grad, parameter.data) for parameter in model.parameters()]
     python, legacy = random.getstate(), np.random.get_state()
-    devices = [torch.cuda.current_device()] if torch.cuda.is_available() and torch.cuda.is_initialized() else []
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices=devices):
         try:
             model.eval()

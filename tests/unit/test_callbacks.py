@@ -512,7 +512,13 @@ def test_of_two_processes_the_first_measures_and_both_stop(root: Path, tiny: dic
     out.mkdir()
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
     environment = {**os.environ, "PYTHONPATH": f"{root / 'workflow'}:{root}", "OMP_NUM_THREADS": "1", "GROUP": group}
-    subprocess.run([*command, str(tiny["gemma3_text"]), str(out)], env=environment, check=True, timeout=120)
+    process = subprocess.Popen([*command, str(tiny["gemma3_text"]), str(out)], env=environment)
+    try:
+        assert process.wait(timeout=300) == 0
+    finally:
+        # a launcher that is asked to end takes its processes with it
+        process.terminate()
+        process.wait()
     facts = [json.loads((out / f"rank{rank}.json").read_text()) for rank in (0, 1)]
     assert [fact["step"] for fact in facts] == [4, 4]
     assert [fact["stopped"] for fact in facts] == [4, 4]

@@ -27,6 +27,7 @@ from refbias.callbacks.curve import Point, read_curve
 from refbias.callbacks.probe import decoder_of, left_as_found
 from refbias.cli import finetune_watched
 from refbias.config import root as config_root
+from refbias.config import slices as config_slices
 from refbias.config.bias_shift import WatchedFinetuneStage
 from refbias.config.represent import RepresentSettings
 from refbias.config.stimuli import StimuliSettings
@@ -576,16 +577,16 @@ def test_the_section_enters_the_watched_slice_alone() -> None:
     minimal = {"run": "r", "models": {"m": {"source": {"kind": "local", "path": "x"}}}}
     plain = config_root.from_mapping(minimal)
     watched = config_root.from_mapping({**minimal, "bias_shift": {"stop": {"threshold": -0.1}}})
-    slices = [config_root.finetune_slice(config, "m", "full", "harmful") for config in (plain, watched)]
+    slices = [config_slices.finetune_slice(config, "m", "full", "harmful") for config in (plain, watched)]
     assert slices[0] == slices[1]
-    slices = [config_root.represent_slice(config, "m", "full") for config in (plain, watched)]
+    slices = [config_slices.represent_slice(config, "m", "full") for config in (plain, watched)]
     assert slices[0] == slices[1]
-    assert config_root.preflight_slice(plain) == config_root.preflight_slice(watched)
-    found = json.loads(config_root.finetune_watched_slice(watched, "m", "full", "harmful"))
+    assert config_slices.preflight_slice(plain) == config_slices.preflight_slice(watched)
+    found = json.loads(config_slices.finetune_watched_slice(watched, "m", "full", "harmful"))
     assert found["bias_shift"]["every"] == 50
     assert found["bias_shift"]["stop"]["over"] == "worst"
     with pytest.raises(ValueError, match="measures nothing"):
-        config_root.finetune_watched_slice(plain, "m", "full", "harmful")
+        config_slices.finetune_watched_slice(plain, "m", "full", "harmful")
     shared = {"bias_shift": {}, "regimes": {"full": {"memory_plan": "zero3"}}}
     with pytest.raises(UserError, match=r"regimes\.full\.memory_plan 'zero3'"):
         config_root.from_mapping({**minimal, **shared})

@@ -10,6 +10,7 @@ from snakemake.exceptions import WorkflowError
 
 from refbias import environment
 from refbias.config import root as settings
+from refbias.config import slices
 from refbias.errors import UserError
 
 environment.prepare(Path(workflow.basedir) / "workflow")

@@ -35,6 +35,8 @@ STAGES = {
     "judge": "score generated responses with models as scorers",
     "analyse_ablations": "relate dB of every ablation's cells to the change of behaviour",
     "analyse": "relate dB to the change of behaviour: observations and table 1",
+    "calibrate": "fit the probability that a score rose, given dB, on a finished study",
+    "two-stage": "weigh benchmarks only where dB raises an alarm: what is found, what is saved",
     "records": "collect the stages' manifests and the training losses",
     "tables": "make tables 2 to 7 and the account of what is reproduced",
     "figures": "draw the figures",
@@ -115,7 +117,7 @@ def main(argv: list[str] | None = None) -> int:
         _start_log(log_path, argv)
         if gpus and gpus != "0":
             _claim(gpus)
-        importlib.import_module(f"refbias.cli.{argv[0]}").main(argv[1:])
+        importlib.import_module(f"refbias.cli.{argv[0].replace('-', '_')}").main(argv[1:])
     except UserError as error:
         return _fail(f"refbias: error: {error}", log_path, EXIT_USER_ERROR)
     except KeyboardInterrupt:

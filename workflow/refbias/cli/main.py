@@ -20,6 +20,7 @@ STAGES = {
     "prepare": "make the fine-tuning splits from WildGuardMix",
     "acquire": "fetch or convert a reference model",
     "finetune": "fine-tune a reference model on one split",
+    "finetune_watched": "fine-tune a reference model and measure dB on the way",
     "merge": "merge two endpoints linearly",
     "export": "put trained weights back into a whole (multimodal) model",
     "represent": "embed the sentences with a reference model or a whole spectrum",

@@ -11,6 +11,7 @@ from refbias.config.analysis import AnalysisSettings
 from refbias.config.audit import AuditSettings
 from refbias.config.base import Slug, Strict, parse, read_yaml
 from refbias.config.benchmarks import Benchmarks
+from refbias.config.bias_shift import BiasShiftSettings
 from refbias.config.data import DataSettings, LocalData, folder_or_path
 from refbias.config.finetune import Regimes, Splits
 from refbias.config.generation import GenerationSettings
@@ -59,6 +60,9 @@ class Config(Strict):
     regimes: Regimes = Field(default=Regimes(), description="Training regimes.")
     training_seeds: TrainingSeeds | None = Field(
         default=None, description="Fine-tunings repeated with other seeds; empty = none."
+    )
+    bias_shift: BiasShiftSettings | None = Field(
+        default=None, description="dB measured during each fine-tuning of the spectrum's endpoints; null = not."
     )
     spectrum: SpectrumSettings = Field(default=SpectrumSettings(), description="Merged checkpoints.")
     stimuli: StimuliSettings = Field(default=StimuliSettings(), description="Sentence sets.")
@@ -164,6 +168,12 @@ def from_mapping(data: Any, where: str = "config") -> Config:
     config = parse(Config, data, where)
     if config.training_seeds is not None:
         check_training_seeds(config.training_seeds, config.seed, config.models, config.regime_slugs(), where)
+    full = config.regimes.full
+    if config.bias_shift is not None and full is not None and full.memory_plan not in ("single", "paged_8bit"):
+        raise UserError(
+            f"{where}: key 'bias_shift': regimes.full.memory_plan {full.memory_plan!r} leaves no process a whole model "
+            "to measure: set bias_shift to null"
+        )
     if config.ablations is not None:
         for key, valid in (("models", list(config.models)), ("regimes", list(config.regime_slugs()))):
             for name in getattr(config.ablations, key):

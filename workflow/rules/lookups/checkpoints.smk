@@ -83,3 +83,24 @@ def losses():
         for split in SPLITS
         if not getattr(CONFIG.models[model].endpoints, regime)
     }
+
+
+# with dB measured on the way, a stage of its own: what measures is no code of plain fine-tuning
+TRAINING_STAGE = "finetune_watched" if CONFIG.bias_shift else "finetune"
+
+
+def training_settings(w):
+    """Slice of a spectrum's fine-tuning."""
+    of_stage = getattr(slices, f"{TRAINING_STAGE}_slice")
+    return of_stage(CONFIG, w.model, w.regime, w.split)
+
+
+def training_content(w):
+    """Hash of the split, and of the sentence files where they are measured during the training."""
+    split = split_content(w)
+    return [split, *stimuli_content()] if CONFIG.bias_shift else split
+
+
+def watched(path):
+    """A file that there is where dB is measured during the training."""
+    return [path] if CONFIG.bias_shift else []

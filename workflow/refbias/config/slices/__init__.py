@@ -20,7 +20,7 @@ from refbias.config.slices.audit import audit_slice
 from refbias.config.slices.evaluate import generate_slice, score_slice, topics_slice
 from refbias.config.slices.pictures import analyse_slice, figures_slice, provenance_slice, report_slice, tables_slice
 from refbias.config.slices.represent import represent_slice, shift_slice
-from refbias.config.slices.training import finetune_slice, merge_slice, seeds_slice
+from refbias.config.slices.training import finetune_slice, finetune_watched_slice, merge_slice, seeds_slice
 
 __all__ = [
     "ablate_slice",
@@ -33,6 +33,7 @@ __all__ = [
     "fetch_slice",
     "figures_slice",
     "finetune_slice",
+    "finetune_watched_slice",
     "generate_slice",
     "merge_slice",
     "preflight_slice",

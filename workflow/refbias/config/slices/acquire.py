@@ -11,7 +11,7 @@ from refbias.config.slices.base import as_json
 
 def preflight_slice(config: Config) -> str:
     """Return the JSON of all that a run needs from outside: the whole configuration but words and statistics."""
-    left_out = {"title", "note", "shift", "represent", "analysis"}
+    left_out = {"title", "note", "shift", "represent", "analysis", "bias_shift"}
     return json.dumps(config.model_dump(mode="json", exclude=left_out), sort_keys=True)
 
 

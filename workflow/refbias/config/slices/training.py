@@ -1,5 +1,8 @@
 """Slices of the fine-tunings, their repeats with other seeds, and the merges between the endpoints."""
 
+import json
+
+from refbias.config.bias_shift import WatchedFinetuneStage
 from refbias.config.finetune import FinetuneStage
 from refbias.config.root import Config
 from refbias.config.slices.base import as_json
@@ -22,6 +25,21 @@ def finetune_slice(config: Config, model: str, regime: str, split: str, seed: in
             }
         )
     )
+
+
+def finetune_watched_slice(config: Config, model: str, regime: str, split: str) -> str:
+    """Return the JSON slice of stage `finetune_watched`.
+
+    Raises
+    ------
+    ValueError
+        If the configuration has no section `bias_shift`.
+    """
+    if config.bias_shift is None:
+        raise ValueError("bias_shift: the configuration measures nothing during training")
+    plain = json.loads(finetune_slice(config, model, regime, split))
+    own = {"bias_shift": config.bias_shift, "stimuli": config.stimuli, "represent": config.represent}
+    return as_json(WatchedFinetuneStage.model_validate({**plain, **own}))
 
 
 def seeds_slice(config: Config) -> str:

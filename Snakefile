@@ -15,7 +15,12 @@ if "models" not in config:
 
 
 include: "workflow/rules/common.smk"
-include: "workflow/rules/lookups.smk"
+include: "workflow/rules/lookups/content.smk"
+include: "workflow/rules/lookups/acquire.smk"
+include: "workflow/rules/lookups/checkpoints.smk"
+include: "workflow/rules/lookups/evaluate.smk"
+include: "workflow/rules/lookups/ablations.smk"
+include: "workflow/rules/lookups/pictures.smk"
 include: "workflow/rules/acquire.smk"
 include: "workflow/rules/finetune.smk"
 include: "workflow/rules/spectrum.smk"
@@ -25,6 +30,13 @@ include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/analyse.smk"
 include: "workflow/rules/ablations.smk"
 include: "workflow/rules/pictures.smk"
+include: "workflow/rules/two_stage.smk"
+
+
+if CONFIG.audit:
+
+    include: "workflow/rules/lookups/audit.smk"
+    include: "workflow/rules/audit.smk"
 
 
 report: "workflow/report/workflow.rst"

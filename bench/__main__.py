@@ -11,7 +11,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from bench import ablating, embedding, generating, vllm
+from bench import ablating, embedding, evidence, generating, vllm
 from bench.measure import Result
 from refbias.artifacts import write_rows
 from refbias.config.generation import INTERPRETERS
@@ -59,7 +59,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="CPU threads.")
     parser.add_argument("--token-budget", type=int, help="Tokens a batch holds at most; the configuration's default.")
     parser.add_argument("--repeats", type=int, default=5, help="Turns; the median counts.")
-    parser.add_argument("--only", choices=["embedding", "generation", "ablations", "vllm"], help="Measure one part.")
+    parser.add_argument(
+        "--only", choices=["embedding", "generation", "ablations", "evidence", "vllm"], help="Measure one part."
+    )
     parser.add_argument(
         "--vllm-python", default=INTERPRETERS["vllm"], help="Interpreter of the vLLM environment (part vllm)."
     )
@@ -68,7 +70,7 @@ def main() -> None:
     keep_freed_memory()
     results: list[Result] = []
     with contextlib.suppress(KeyboardInterrupt):
-        if args.only != "ablations":
+        if args.only not in ("ablations", "evidence"):
             folder = packaged_model(args.model)
             tokenizer, model = load_tokenizer(folder), load_lm(folder, dtype=torch.float32)
         if args.only in (None, "embedding"):
@@ -82,6 +84,8 @@ def main() -> None:
             results += vllm.run(model, tokenizer, folder, python, args.threads, max(1, args.repeats - 2))
         if args.only in (None, "ablations"):
             results += ablating.run()
+        if args.only in (None, "evidence"):
+            results += evidence.run()
     show(results)
     names = [field.name for field in dataclasses.fields(Result)]
     rows = [["" if value is None else value for value in dataclasses.astuple(row)] for row in results]

@@ -15,14 +15,6 @@ from refbias.embed import Tokenised, batches, embed_sentences, tokenise
 BATCH = 32  # sentences a batch of the two baselines: the default of sentence-transformers
 
 
-def by_length(tokenizer: Any, texts: list[str]) -> list[list[str]]:
-    """Return the sentences of each number of tokens: the batches of a part are those of the whole."""
-    parts: dict[int, list[str]] = {}
-    for text, ids in zip(texts, tokenizer(texts)["input_ids"], strict=True):
-        parts.setdefault(len(ids), []).append(text)
-    return [parts[length] for length in sorted(parts)]
-
-
 def matrix_products(model: Any, attention: bool, budget: int) -> Callable[[Tokenised], None]:
     """Return a function that computes the model's matrix products, and nothing else, at the batches used.
 
@@ -103,18 +95,17 @@ def run(model: Any, tokenizer: Any, folder: Path, texts: list[str], budget: int 
 def _against_products(
     model: Any, tokenizer: Any, texts: list[str], settings: RepresentSettings, repeats: int
 ) -> list[Result]:
-    parts = by_length(tokenizer, texts)
-    tokens = {id(part): tokenise(tokenizer, part) for part in parts}
-    total = sum(part.n_tokens for part in tokens.values())
+    tokens = tokenise(tokenizer, texts)
+    total = tokens.n_tokens
     bare = matrix_products(model, False, settings.token_budget)
     full = matrix_products(model, True, settings.token_budget)
     seconds = take_turns(
         {
-            "refbias": lambda part: embed_sentences(model, tokenizer, part, settings),
-            "linear": lambda part: bare(tokens[id(part)]),
-            "all": lambda part: full(tokens[id(part)]),
+            "refbias": lambda texts: embed_sentences(model, tokenizer, texts, settings),
+            "linear": lambda _: bare(tokens),
+            "all": lambda _: full(tokens),
         },
-        parts,
+        [texts],
         repeats,
     )
     weights = sum(module.weight.numel() for module in model.modules() if isinstance(module, torch.nn.Linear))

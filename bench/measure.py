@@ -1,8 +1,8 @@
 """Timing that survives a busy machine: contestants take turns, piece by piece of the work.
 
-A virtual machine's speed drifts by a tenth within seconds. So the work is cut into pieces of about
-a second, contestants take turns at each piece, and a contestant's time is the sum over pieces of
-its median over turns.
+A virtual machine's speed drifts by a tenth within seconds. So the work may be cut into pieces,
+contestants take turns at each piece, and a contestant's time is the sum over pieces of its median
+over turns.
 """
 
 import statistics

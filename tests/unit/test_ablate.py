@@ -16,7 +16,8 @@ from refbias.ablations.table import read_sentences
 from refbias.artifacts import read_json, sha256_file, write_json
 from refbias.cli import ablate, ablation_sentences
 from refbias.config.ablations import AblationSettings
-from refbias.config.root import Config, ablate_slice, ablation_sentences_slice, from_mapping
+from refbias.config.root import Config, from_mapping
+from refbias.config.slices import ablate_slice, ablation_sentences_slice
 from refbias.errors import UserError
 from refbias.metrics import METHODS, Embeddings, cka_shift, procrustes_shift
 from refbias.metrics.nested import bias_of_distances, fast_unit_rows, prefix_distances

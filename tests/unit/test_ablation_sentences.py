@@ -11,7 +11,8 @@ from refbias.ablations.sentences import collect
 from refbias.artifacts import read_json
 from refbias.cli import ablation_sentences
 from refbias.config.ablations import AblationSettings, SampleSettings
-from refbias.config.root import ablation_sentences_slice, from_mapping
+from refbias.config.root import from_mapping
+from refbias.config.slices import ablation_sentences_slice
 from refbias.config.stimuli import StimuliSettings
 from refbias.errors import UserError
 from refbias.stimuli import Mentions, load_groups

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from envs import sync
 
-from refbias.config import root
+from refbias.config import root, slices
 from refbias.errors import UserError
 
 MINIMAL: dict[str, Any] = {"run": "r", "models": {"m": {"source": {"kind": "packaged_gguf"}}}}
@@ -114,31 +114,31 @@ def test_a_family_enters_no_stage_that_computes() -> None:
     named = root.from_mapping(changed("models.m.family", "llama"))
     plain = root.from_mapping(MINIMAL)
     assert named.families() == {"m": "llama"}
-    for stage in (root.acquire_slice, root.generate_slice):
+    for stage in (slices.acquire_slice, slices.generate_slice):
         assert stage(named, "m") == stage(plain, "m")
-    assert root.analyse_slice(named) != root.analyse_slice(plain)
+    assert slices.analyse_slice(named) != slices.analyse_slice(plain)
     with pytest.raises(UserError, match=r"models\.m\.family"):
         root.from_mapping(changed("models.m.family", "falcon"))
 
 
 def test_a_change_enters_only_the_slices_of_the_stages_that_it_concerns() -> None:
-    def slices(data: dict[str, Any]) -> dict[str, str]:
+    def cut(data: dict[str, Any]) -> dict[str, str]:
         config = root.from_mapping(data)
         return {
-            "acquire": root.acquire_slice(config, "m"),
-            "finetune": root.finetune_slice(config, "m", "lora", "harmful"),
-            "merge": root.merge_slice(config, "full", "h030"),
-            "represent": root.represent_slice(config, "m", "full"),
-            "shift": root.shift_slice(config),
-            "generate": root.generate_slice(config, "m"),
-            "score": root.score_slice(config),
-            "analyse": root.analyse_slice(config),
+            "acquire": slices.acquire_slice(config, "m"),
+            "finetune": slices.finetune_slice(config, "m", "lora", "harmful"),
+            "merge": slices.merge_slice(config, "full", "h030"),
+            "represent": slices.represent_slice(config, "m", "full"),
+            "shift": slices.shift_slice(config),
+            "generate": slices.generate_slice(config, "m"),
+            "score": slices.score_slice(config),
+            "analyse": slices.analyse_slice(config),
         }
 
-    before = slices(MINIMAL)
+    before = cut(MINIMAL)
 
     def touched(path: str, value: Any) -> set[str]:
-        after = slices(changed(path, value))
+        after = cut(changed(path, value))
         return {stage for stage in before if after[stage] != before[stage]}
 
     assert touched("title", "new") == set()
@@ -158,23 +158,23 @@ def test_a_change_enters_only_the_slices_of_the_stages_that_it_concerns() -> Non
 
 def test_the_score_slice_holds_the_used_scorers_alone() -> None:
     data = changed("benchmarks.toxigen.scorer", "toxigen_roberta")
-    before = json.loads(root.score_slice(root.from_mapping(data)))
+    before = json.loads(slices.score_slice(root.from_mapping(data)))
     assert list(before["settings"]) == ["toxigen_roberta"]
     assert before["device"] == "auto"
     data["scorers"] = {"wildguard": {"batch_size": 7}}
-    assert json.loads(root.score_slice(root.from_mapping(data))) == before, "a scorer that is not used"
+    assert json.loads(slices.score_slice(root.from_mapping(data))) == before, "a scorer that is not used"
     data["scorers"]["toxigen_roberta"] = {"threshold": 0.7}
     config = root.from_mapping(data)
-    after = json.loads(root.score_slice(config))["settings"]["toxigen_roberta"]
+    after = json.loads(slices.score_slice(config))["settings"]["toxigen_roberta"]
     assert (after["threshold"], after["label"], after["model"]["id"]) == (0.7, "LABEL_1", "tomh/toxigen_roberta")
-    assert root.generate_slice(config, "m") == root.generate_slice(root.from_mapping(MINIMAL), "m")
-    plain = json.loads(root.score_slice(root.from_mapping(MINIMAL)))
+    assert slices.generate_slice(config, "m") == slices.generate_slice(root.from_mapping(MINIMAL), "m")
+    plain = json.loads(slices.score_slice(root.from_mapping(MINIMAL)))
     assert (plain["settings"], plain["device"]) == ({}, None)
     # a user's own classifier, and the place of the models
     data["scorers"]["mine"] = {"kind": "classifier", "model": {"kind": "local", "path": "x"}, "label": "bad"}
     data["benchmarks"]["toxigen"]["scorer"] = "mine"
     own = root.from_mapping(data)
-    assert json.loads(root.acquire_guard_slice(own, "mine"))["source"] == {"kind": "local", "path": "x"}
+    assert json.loads(slices.acquire_guard_slice(own, "mine"))["source"] == {"kind": "local", "path": "x"}
 
 
 def test_scorers_by_rule_are_those_of_the_registry() -> None:
@@ -219,20 +219,20 @@ def test_a_wrong_ablation_is_named(key: str, value: Any, message: str) -> None:
 
 
 def test_a_change_of_an_ablation_enters_only_the_slices_that_it_concerns() -> None:
-    def slices(**ablations: Any) -> dict[str, str]:
+    def cut(**ablations: Any) -> dict[str, str]:
         config = root.from_mapping({**MINIMAL, "ablations": ablations})
         return {
-            "sentences": root.ablation_sentences_slice(config),
-            "represent": root.represent_ablations_slice(config, "m", "full"),
-            "ablate": root.ablate_slice(config, "m", "full"),
-            "analyse": root.analyse_ablations_slice(config),
-            "main": root.represent_slice(config, "m", "full"),
+            "sentences": slices.ablation_sentences_slice(config),
+            "represent": slices.represent_ablations_slice(config, "m", "full"),
+            "ablate": slices.ablate_slice(config, "m", "full"),
+            "analyse": slices.analyse_ablations_slice(config),
+            "main": slices.represent_slice(config, "m", "full"),
         }
 
-    before = slices()
+    before = cut()
 
     def touched(**ablations: Any) -> set[str]:
-        after = slices(**ablations)
+        after = cut(**ablations)
         return {stage for stage in before if after[stage] != before[stage]}
 
     assert touched(anchor_counts=[10, 20]) == touched(anchor_seeds=[9]) == touched(methods=["rr"]) == {"ablate"}
@@ -248,7 +248,7 @@ def test_a_change_of_an_ablation_enters_only_the_slices_that_it_concerns() -> No
 def test_a_methods_option_enters_the_ablations_where_they_use_the_method(method: str, key: str, value: str) -> None:
     def found(methods: list[str], **shift: str) -> str:
         config = root.from_mapping({**MINIMAL, "ablations": {"methods": methods}, "shift": shift})
-        return root.ablate_slice(config, "m", "full")
+        return slices.ablate_slice(config, "m", "full")
 
     assert found(["rr", "seat"], **{key: value}) == found(["rr", "seat"])
     assert json.loads(found(["rr", method], **{key: value}))[key] == value
@@ -257,9 +257,9 @@ def test_a_methods_option_enters_the_ablations_where_they_use_the_method(method:
 
 def test_slices_are_json_that_their_stage_parses() -> None:
     config = root.from_mapping(MINIMAL)
-    data = json.loads(root.generate_slice(config, "m"))
+    data = json.loads(slices.generate_slice(config, "m"))
     assert "scorer" not in data["benchmarks"]["toxigen"]
-    assert json.loads(root.finetune_slice(config, "m", "full", "harmful"))["lora"] is None
+    assert json.loads(slices.finetune_slice(config, "m", "full", "harmful"))["lora"] is None
 
 
 @pytest.mark.parametrize("lock", sync.LOCKS)

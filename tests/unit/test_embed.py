@@ -1,6 +1,7 @@
 """Embeddings against one-sentence-at-a-time runs of the whole model, and what stops the stage."""
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from refbias import fast
 from refbias.artifacts import read_json
 from refbias.cli import represent
 from refbias.config.represent import RepresentSettings
-from refbias.config.root import from_mapping, represent_slice
+from refbias.config.root import from_mapping
+from refbias.config.slices import represent_slice
 from refbias.embed import batches, embed_sentences, tokenise
 from refbias.errors import UserError
 from refbias.models import load_base, load_tokenizer
@@ -160,6 +162,45 @@ def test_order_and_company_do_not_matter(tiny: dict[str, Path]) -> None:
     backward = embed_sentences(model, tokenizer, TEXTS[::-1], RepresentSettings())
     np.testing.assert_allclose(forward, backward[::-1], rtol=0, atol=1e-5)
     np.testing.assert_array_equal(forward, embed_sentences(model, tokenizer, TEXTS, RepresentSettings()))
+
+
+@pytest.fixture
+def _two_threads() -> Iterator[None]:
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(1)
+
+
+@pytest.mark.usefixtures("_two_threads")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_two_batches_at_once_give_the_numbers_of_one_after_the_other(tiny: dict[str, Path], family: str) -> None:
+    tokenizer, model = load_tokenizer(tiny[family]), load_base(tiny[family], dtype=torch.float32)
+    texts = [f"{text} And {number} more." for number in range(30) for text in TEXTS]
+    settings = RepresentSettings(token_budget=60)
+    threads: set[int] = set()
+    model.layers[0].register_forward_pre_hook(lambda module, args: threads.add(threading.get_ident()))
+    at_once = embed_sentences(model, tokenizer, texts, settings)
+    assert len(threads) == 2
+    assert threading.get_ident() not in threads
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(1)
+    in_turn = embed_sentences(model, tokenizer, texts, settings)
+    assert threading.get_ident() in threads
+    np.testing.assert_array_equal(at_once, in_turn)
+
+
+@pytest.mark.usefixtures("_two_threads")
+def test_a_failure_in_one_of_two_streams_is_raised_and_stops_both(tiny: dict[str, Path]) -> None:
+    tokenizer, model = load_tokenizer(tiny["llama"]), load_base(tiny["llama"], dtype=torch.float32)
+    model.layers[1].mlp.down_proj.weight.data[0, 0] = float("nan")
+    batches_seen: list[int] = []
+    model.layers[0].register_forward_pre_hook(lambda module, args: batches_seen.append(1))
+    texts = [f"{text} And {number} more." for number in range(50) for text in TEXTS]
+    with pytest.raises(UserError, match=r"m: layer 2 gives a non-finite state for sentence"):
+        embed_sentences(model, tokenizer, texts, RepresentSettings(token_budget=20), name="m")
+    # two batches, and each looked at once more for its layer
+    assert len(batches_seen) <= 4
+    assert torch.get_num_threads() == 2
 
 
 def test_foreign_tokenizer_is_refused_before_the_forward_pass(tiny: dict[str, Path]) -> None:

@@ -16,14 +16,8 @@ from refbias.cli import ablate, ablation_sentences, represent, represent_ablatio
 from refbias.cli.shift import load_embeddings
 from refbias.config.ablations import AblationSettings
 from refbias.config.represent import RepresentSettings
-from refbias.config.root import (
-    Config,
-    ablate_slice,
-    ablation_sentences_slice,
-    from_mapping,
-    represent_ablations_slice,
-    represent_slice,
-)
+from refbias.config.root import Config, from_mapping
+from refbias.config.slices import ablate_slice, ablation_sentences_slice, represent_ablations_slice, represent_slice
 from refbias.embed import embed_sentences, tokenise
 from refbias.embed_sites import Site, embed_sites, site_cells, site_of
 from refbias.errors import UserError

@@ -13,7 +13,8 @@ from scipy import stats
 from refbias.artifacts import read_json, read_jsonl
 from refbias.benchmarks.base import Sampling
 from refbias.cli import generate as stage
-from refbias.config.root import from_mapping, generate_slice
+from refbias.config.root import from_mapping
+from refbias.config.slices import generate_slice
 from refbias.errors import UserError
 from refbias.generation import Request, hf
 from refbias.generation.sampling import sample_tokens, uniforms

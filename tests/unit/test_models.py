@@ -15,9 +15,9 @@ from safetensors.torch import load_file, save_file
 from refbias.config.models import GgufPackageSource, HubSource, LocalSource
 from refbias.errors import UserError
 from refbias.models import acquire, load_base, load_lm, load_tokenizer, resolve_device
-from refbias.models.acquire import _save_tokenizer
 from refbias.models.adapter import read_adapter
 from refbias.models.files import check_directory, weight_files
+from refbias.models.gguf_file import save_tokenizer
 from tests.tiny import BOS, FAMILIES, build_tiny
 
 IDS = torch.tensor([[BOS, 40, 51, 62, 73, 84]])
@@ -256,7 +256,7 @@ def test_saved_tokenizer_keeps_its_bos(tiny: dict[str, Path], tmp_path: Path) ->
     tokenizer: Any = load_tokenizer(tiny["llama"])
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="$A", pair="$A $B", special_tokens=[])
     assert BOS not in tokenizer("Hello")["input_ids"]
-    _save_tokenizer(tokenizer, tmp_path, adds_bos=True)
+    save_tokenizer(tokenizer, tmp_path, adds_bos=True)
     again = load_tokenizer(tmp_path)
     assert again("Hello")["input_ids"].count(BOS) == 1
     assert BOS not in again("Hello", add_special_tokens=False)["input_ids"]

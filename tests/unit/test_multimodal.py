@@ -21,7 +21,8 @@ from safetensors.torch import load_file, save_file
 from refbias.benchmarks.base import Sampling
 from refbias.cli import export, finetune, merge, represent
 from refbias.config.finetune import FinetuneStage
-from refbias.config.root import from_mapping, merge_slice, represent_slice
+from refbias.config.root import from_mapping
+from refbias.config.slices import merge_slice, represent_slice
 from refbias.embed import embed_sentences
 from refbias.errors import UserError
 from refbias.generation import Request, hf

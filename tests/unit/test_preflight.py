@@ -258,7 +258,7 @@ def test_a_card_without_bfloat16_is_missing(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_workflows_settings_are_read_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from refbias.config.root import preflight_slice
+    from refbias.config.slices import preflight_slice
 
     monkeypatch.chdir(tmp_path)
     broken = config(models={"m": {"source": {"kind": "local", "path": "gone"}}})

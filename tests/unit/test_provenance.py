@@ -9,6 +9,7 @@ import pytest
 
 from refbias.cli import provenance
 from refbias.config import root as config_root
+from refbias.config import slices
 from refbias.resources import data_path
 
 CONFIG: dict[str, Any] = {
@@ -41,7 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(folder: Path) -> dict[str, Any]:
     config = config_root.from_mapping(CONFIG)
-    settings = config_root.provenance_slice(config, "config/demo.yaml")
+    settings = slices.provenance_slice(config, "config/demo.yaml")
     arguments = ["--settings", settings, "--manifests", "records/manifests.json", "--tables", "tables"]
     provenance.main([*arguments, "--output", "out"])
     found: dict[str, Any] = json.loads((folder / "out/manifest.json").read_text())

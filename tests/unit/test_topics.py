@@ -16,7 +16,8 @@ from sklearn.metrics import cohen_kappa_score
 from refbias.artifacts import read_json
 from refbias.benchmarks import wildguardmix as wg
 from refbias.cli import topics as stage
-from refbias.config.root import from_mapping, topics_slice
+from refbias.config.root import from_mapping
+from refbias.config.slices import topics_slice
 from refbias.config.topics import TopicSettings
 from refbias.errors import UserError
 from refbias.models import completion_ids, load_lm, load_tokenizer, prompt_ids, torch_dtype

@@ -18,7 +18,8 @@ from refbias.cli import generate as stage
 from refbias.cli.main import main
 from refbias.config.generation import GenerationSettings
 from refbias.config.models import Compute
-from refbias.config.root import from_mapping, generate_slice
+from refbias.config.root import from_mapping
+from refbias.config.slices import generate_slice
 from refbias.errors import UserError
 from refbias.generation import Request, Task, completion, vllm
 from refbias.generation.seeds import item_seed

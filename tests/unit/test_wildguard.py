@@ -14,8 +14,9 @@ import torch
 
 from refbias.artifacts import read_json, read_jsonl
 from refbias.cli import judge, score
-from refbias.config.root import from_mapping, score_slice
+from refbias.config.root import from_mapping
 from refbias.config.scorers import WildGuardSettings
+from refbias.config.slices import score_slice
 from refbias.errors import UserError
 from refbias.generation import Request
 from refbias.models import load_lm, load_tokenizer

@@ -47,8 +47,10 @@ def sbatch(arguments: list[str]) -> None:
     sys.stdout.flush()
     if (HOME / "outputs.json").exists():
         if not failing:
-            for rule in rules:
-                for name in content("outputs.json")[rule]:
+            outputs = content("outputs.json")
+            # in the order of the run: no file may be older than those that it is made of
+            for rule in sorted(rules, key=list(outputs).index):
+                for name in outputs[rule]:
                     path = Path(name)
                     path.parent.mkdir(parents=True, exist_ok=True)
                     if not path.exists():

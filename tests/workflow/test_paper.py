@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from refbias.config import root as settings
+from refbias.config import slices
 from tests.hub_server import COMMIT, HubServer
 from tests.unit.test_prepare import ROWS, SCHEMA
 from tests.workflow.conftest import Checkout, make_checkout
@@ -85,7 +86,7 @@ def test_every_checkpoint_is_made_represented_generated_from_and_scored(fresh: C
     embedded = 0
     for model in MODELS:
         for source in ("reference", *REGIMES):
-            weights = json.loads(settings.represent_slice(config, model, source))["weights"]
+            weights = json.loads(slices.represent_slice(config, model, source))["weights"]
             embedded += 1 if source == "reference" else len(weights)
     assert embedded == 45
 

@@ -14,7 +14,8 @@ from refbias.cli import figures as figures_command
 from refbias.cli.figures import OBSERVATION_COLUMNS, SHIFT_COLUMNS
 from refbias.config.figures import FigureStage
 from refbias.config.pictures import FIGURES, TABLES
-from refbias.config.root import figures_slice, from_yaml
+from refbias.config.root import from_yaml
+from refbias.config.slices import figures_slice
 from refbias.figures import FigureData, draw_all
 from refbias.tables import TABLE1_COLUMNS, group_names, paper_values, read_csv
 from tests import replay

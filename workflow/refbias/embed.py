@@ -7,6 +7,8 @@ without the output layer, and no further than the layer that is asked for.
 """
 
 import contextlib
+import queue
+import threading
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -171,9 +173,9 @@ def embed_tokens(
     read = _reader(model, settings, name)
     device = next(model.parameters()).device
     plan = batches([len(ids) for ids in sentences.ids], settings.token_budget)
-    parts: list[torch.Tensor] = []
-    with torch.inference_mode(), fused_forward(model), token_bar(f"embed {name}", sentences.n_tokens, "tokens") as bar:
-        for members in plan:
+    with fused_forward(model), token_bar(f"embed {name}", sentences.n_tokens, "tokens") as bar:
+
+        def vectors_of(members: list[int]) -> torch.Tensor:
             ids = torch.tensor([sentences.ids[index] for index in members])
             states = read(ids.to(device)).float()
             # one pass: any NaN or infinity makes the sum one
@@ -181,13 +183,63 @@ def embed_tokens(
                 refuse_non_finite(model, members, sentences, name)
             texts_of = [sentences.texts[index] for index in members]
             first = first_position(ids, bos, settings.exclude_bos, texts_of)
-            vectors = pool(states, first, settings.pooling)
-            parts.append(vectors.cpu())
             bar.advance(ids.numel(), ids.numel())
+            return pool(states, first, settings.pooling).cpu()
+
+        # hooks of an inner layer belong to one forward pass at a time
+        whole = settings.layer == "final" and settings.final_norm
+        parts = _in_streams(vectors_of, plan, 2 if whole and device.type == "cpu" else 1)
     position = np.empty(len(sentences.ids), dtype=np.int64)
     position[[index for members in plan for index in members]] = np.arange(len(position))
     result: npt.NDArray[np.float32] = torch.cat(parts).numpy()[position[list(sentences.row)]]
     return result
+
+
+def _in_streams(
+    work: Callable[[list[int]], torch.Tensor], plan: Sequence[list[int]], n_streams: int
+) -> list[torch.Tensor]:
+    """Apply `work` to every batch, in `n_streams` threads that share the process's compute threads.
+
+    A decoder's norms and gates wait for memory while its matrix products wait for the arithmetic units: two batches
+    under way at once keep both busy, where one batch on all threads leaves either idle in turn. A batch's numbers do
+    not depend on the thread that computes it. Fewer threads or batches than streams: one stream.
+    """
+    threads = torch.get_num_threads()
+    if n_streams < 2 or threads < n_streams or len(plan) < n_streams:
+        with torch.inference_mode():
+            return [work(members) for members in plan]
+    waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+    # the longest first, so that the streams end together
+    for number in sorted(range(len(plan)), key=lambda number: len(plan[number]), reverse=True):
+        waiting.put(number)
+    found: dict[int, torch.Tensor] = {}
+    failures: list[BaseException] = []
+
+    def stream() -> None:
+        # the number holds for the calling thread
+        torch.set_num_threads(threads // n_streams)
+        with torch.inference_mode(), contextlib.suppress(queue.Empty):
+            while not failures:
+                number = waiting.get_nowait()
+                try:
+                    found[number] = work(plan[number])
+                except BaseException as error:
+                    failures.append(error)
+
+    streams = [threading.Thread(target=stream, daemon=True) for _ in range(n_streams)]
+    try:
+        for thread in streams:
+            thread.start()
+        for thread in streams:
+            thread.join()
+    except KeyboardInterrupt:
+        failures.append(KeyboardInterrupt())
+        raise
+    finally:
+        torch.set_num_threads(threads)
+    if failures:
+        raise failures[0]
+    return [found[number] for number in range(len(plan))]
 
 
 def decoder_blocks(model: "PreTrainedModel") -> torch.nn.ModuleList:

@@ -12,6 +12,7 @@ ones. Only float32 on a CPU is touched.
 import contextlib
 import inspect
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -151,18 +152,17 @@ def _join(parts: Sequence[Any]) -> None:
     """Let the first of `parts` that sees an input compute the outputs of all, and the others pass theirs on."""
     matrix = _joined(parts)
     sizes = [part.out_features for part in parts]
-    seen: list[Tensor] = []
-    outputs: list[Tensor] = []
+    # several threads may run the model at once
+    seen = threading.local()
 
     def make(number: int) -> Callable[[Tensor], Tensor]:
         def forward(x: Tensor) -> Tensor:
-            if not seen or seen[0] is not x:
-                seen[:] = [x]
-                outputs[:] = torch.split(nn.functional.linear(x, matrix), sizes, dim=-1)
-            result = outputs[number]
+            if getattr(seen, "input", None) is not x:
+                seen.input = x
+                seen.outputs = torch.split(nn.functional.linear(x, matrix), sizes, dim=-1)
+            result: Tensor = seen.outputs[number]
             if number == len(sizes) - 1:
-                seen.clear()
-                outputs.clear()
+                seen.input = seen.outputs = None
             return result
 
         return forward

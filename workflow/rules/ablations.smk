@@ -18,7 +18,7 @@ rule ablation_sentences:
         mem_mb=4000,
         runtime=60,
     params:
-        settings=lambda w: settings.ablation_sentences_slice(CONFIG),
+        settings=lambda w: slices.ablation_sentences_slice(CONFIG),
         code=code("ablation_sentences"),
         # a function: large data sets are hashed only where this rule is at stake
         data=ablation_content,
@@ -46,7 +46,7 @@ rule represent_ablations:
         mem_mb=12000,
         runtime=120,
     params:
-        settings=lambda w: settings.represent_ablations_slice(CONFIG, w.model, w.source),
+        settings=lambda w: slices.represent_ablations_slice(CONFIG, w.model, w.source),
         code=code("represent_ablations"),
         reference=lambda w: f"{RESULTS}/models/{w.model}",
         endpoints=endpoint_options,
@@ -76,7 +76,7 @@ rule ablate:
         mem_mb=6000,
         runtime=60,
     params:
-        settings=lambda w: settings.ablate_slice(CONFIG, w.model, w.regime),
+        settings=lambda w: slices.ablate_slice(CONFIG, w.model, w.regime),
         code=code("ablate"),
         sentences=subpath(input.sentences, parent=True),
         reference=subpath(input.reference, parent=True),
@@ -109,7 +109,7 @@ rule analyse_ablations:
         mem_mb=4000,
         runtime=30,
     params:
-        settings=settings.analyse_ablations_slice(CONFIG),
+        settings=slices.analyse_ablations_slice(CONFIG),
         code=code("analyse_ablations"),
         data=content(CONFIG.stimuli.groups_file, "stimuli", "groups.tsv"),
         folder=subpath(output[0], parent=True),

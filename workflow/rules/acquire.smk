@@ -23,7 +23,7 @@ rule preflight:
         mem_mb=1000,
         runtime=10,
     params:
-        settings=settings.preflight_slice(CONFIG),
+        settings=slices.preflight_slice(CONFIG),
         code=code("preflight"),
     shell:
         # the node that fetches needs no GPU
@@ -45,7 +45,7 @@ rule acquire:
         mem_mb=6000,
         runtime=60,
     params:
-        settings=lambda w: settings.acquire_slice(CONFIG, w.model),
+        settings=lambda w: slices.acquire_slice(CONFIG, w.model),
         code=code("acquire"),
         folder=subpath(output[0], parent=True),
     shell:
@@ -67,7 +67,7 @@ rule acquire_guard:
         mem_mb=6000,
         runtime=60,
     params:
-        settings=lambda w: settings.acquire_guard_slice(CONFIG, w.guard),
+        settings=lambda w: slices.acquire_guard_slice(CONFIG, w.guard),
         code=code("acquire"),
         folder=subpath(output[0], parent=True),
     shell:
@@ -89,7 +89,7 @@ rule fetch:
         mem_mb=1000,
         runtime=60,
     params:
-        settings=lambda w: settings.fetch_slice(CONFIG, w.dataset),
+        settings=lambda w: slices.fetch_slice(CONFIG, w.dataset),
         code=code("fetch"),
         folder=subpath(output[0], parent=True),
     shell:

@@ -43,7 +43,7 @@ rule analyse:
         mem_mb=4000,
         runtime=30,
     params:
-        settings=settings.analyse_slice(CONFIG),
+        settings=slices.analyse_slice(CONFIG),
         code=code("analyse"),
         data=[
             content(CONFIG.stimuli.groups_file, "stimuli", "groups.tsv"),

@@ -10,6 +10,7 @@ from snakemake.exceptions import WorkflowError
 
 from refbias import environment
 from refbias.config import root as settings
+from refbias.config import slices
 from refbias.errors import UserError
 
 environment.prepare(Path(workflow.basedir) / "workflow")
@@ -68,7 +69,7 @@ if CONFIG.container:
 
 
 wildcard_constraints:
-    model="|".join(map(re.escape, MODELS)),
+    model="|".join(map(re.escape, MODELS)) or "none",
     regime="full|lora",
     split="unharmful|harmful",
     source="reference|full|lora",

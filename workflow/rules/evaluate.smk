@@ -24,7 +24,7 @@ if TOPIC_MAP:
             mem_mb=24000 if topic_model() else 2000,
             runtime=60,
         params:
-            settings=settings.topics_slice(CONFIG),
+            settings=slices.topics_slice(CONFIG),
             code=code("topics"),
             data=topics_content(),
             model=(
@@ -63,7 +63,7 @@ rule generate:
         mem_mb=8000,
         runtime=240,
     params:
-        settings=lambda w: settings.generate_slice(CONFIG, w.model, TOPIC_MAP),
+        settings=lambda w: slices.generate_slice(CONFIG, w.model, TOPIC_MAP),
         code=code("generate"),
         data=prompt_content(),
         # what asks for the output is not recorded: where an interpreter lies reruns nothing
@@ -98,7 +98,7 @@ rule score:
         mem_mb=24000 if GUARDS else 4000,
         runtime=240 if GUARDS else 120,
     params:
-        settings=settings.score_slice(CONFIG),
+        settings=slices.score_slice(CONFIG),
         code=code("judge" if GUARDS else "score"),
         data=scorer_content(),
         guards=["--guards", f"{RESULTS}/guards"] if GUARDS else [],

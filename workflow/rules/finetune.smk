@@ -8,6 +8,7 @@ rule finetune:
     output:
         f"{RESULTS}/training/{{model}}/{{regime}}/{{split}}/manifest.json",
         f"{RESULTS}/training/{{model}}/{{regime}}/{{split}}/loss.csv",
+        *watched(f"{RESULTS}/training/{{model}}/{{regime}}/{{split}}/bias_shift.csv"),
     log:
         f"{RESULTS}/logs/finetune/{{model}}/{{regime}}/{{split}}.log",
     benchmark:
@@ -22,13 +23,14 @@ rule finetune:
         mem_mb=12000,
         runtime=720,
     params:
-        settings=lambda w: settings.finetune_slice(CONFIG, w.model, w.regime, w.split),
-        code=code("finetune"),
-        data=split_content,
+        settings=training_settings,
+        code=code(TRAINING_STAGE),
+        data=training_content,
         reference=subpath(input[0], parent=True),
         folder=subpath(output[0], parent=True),
         # outside the declared outputs: Snakemake deletes those before a retry
         work=lambda w: f"{RESULTS}/work/training/{w.model}/{w.regime}/{w.split}",
     shell:
-        "python -m refbias finetune --log {log} --gpu {resources.gpu} --settings {params.settings:q}"
+        f"python -m refbias {TRAINING_STAGE}"
+        " --log {log} --gpu {resources.gpu} --settings {params.settings:q}"
         " --reference {params.reference:q} --output {params.folder:q} --work {params.work:q}"

@@ -67,7 +67,7 @@ rule tables:
         mem_mb=2000,
         runtime=20,
     params:
-        settings=settings.tables_slice(CONFIG, ABLATIONS),
+        settings=slices.tables_slice(CONFIG, ABLATIONS),
         code=code("tables"),
         data=[content(None, "paper", "tables.json"), *stimuli_content()],
         optional=[
@@ -138,7 +138,7 @@ rule figures:
         mem_mb=3000,
         runtime=20,
     params:
-        settings=settings.figures_slice(CONFIG, ABLATIONS),
+        settings=slices.figures_slice(CONFIG, ABLATIONS),
         code=code("figures"),
         data=content(CONFIG.stimuli.groups_file, "stimuli", "groups.tsv"),
         optional=[
@@ -186,7 +186,7 @@ rule provenance:
         mem_mb=1000,
         runtime=10,
     params:
-        settings=settings.provenance_slice(CONFIG, config_file(), ABLATIONS),
+        settings=slices.provenance_slice(CONFIG, config_file(), ABLATIONS),
         code=code("provenance"),
         tables=subpath(input.tables, parent=True),
         folder=subpath(output.manifest, parent=True),
@@ -217,7 +217,7 @@ rule report:
         mem_mb=2000,
         runtime=20,
     params:
-        settings=settings.report_slice(CONFIG, ABLATIONS),
+        settings=slices.report_slice(CONFIG, ABLATIONS),
         code=code("report"),
         data=[
             content(resources.report_path()),

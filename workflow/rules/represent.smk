@@ -19,7 +19,7 @@ rule represent:
         mem_mb=8000,
         runtime=60,
     params:
-        settings=lambda w: settings.represent_slice(CONFIG, w.model, w.source),
+        settings=lambda w: slices.represent_slice(CONFIG, w.model, w.source),
         code=code("represent"),
         data=stimuli_content(),
         reference=lambda w: f"{RESULTS}/models/{w.model}",
@@ -56,7 +56,7 @@ rule shift:
         mem_mb=4000,
         runtime=30,
     params:
-        settings=settings.shift_slice(CONFIG),
+        settings=slices.shift_slice(CONFIG),
         code=code("shift"),
         embeddings=subpath(input[0], ancestor=3),
         models=MODELS,

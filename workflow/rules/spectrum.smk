@@ -23,7 +23,7 @@ rule merge_full:
         mem_mb=8000,
         runtime=60,
     params:
-        settings=lambda w: settings.merge_slice(CONFIG, "full", w.checkpoint),
+        settings=lambda w: slices.merge_slice(CONFIG, "full", w.checkpoint),
         code=code("merge"),
         unharmful=lambda w: endpoint(w.model, "full", "unharmful"),
         harmful=lambda w: endpoint(w.model, "full", "harmful"),
@@ -54,7 +54,7 @@ rule merge_lora:
         runtime=30,
     params:
         settings=(
-            [settings.merge_slice(CONFIG, "lora", slug) for slug in INNER]
+            [slices.merge_slice(CONFIG, "lora", slug) for slug in INNER]
             if "lora" in REGIMES
             else []
         ),

@@ -23,7 +23,7 @@ if CONFIG.training_seeds:
             mem_mb=12000,
             runtime=720,
         params:
-            settings=lambda w: settings.finetune_slice(
+            settings=lambda w: slices.finetune_slice(
                 CONFIG, w.model, w.regime, w.split, int(w.seed)
             ),
             code=code("finetune"),
@@ -56,7 +56,7 @@ if CONFIG.training_seeds:
             mem_mb=8000,
             runtime=30,
         params:
-            settings=lambda w: settings.represent_slice(
+            settings=lambda w: slices.represent_slice(
                 CONFIG, w.model, w.regime, [0.0, 1.0]
             ),
             code=code("represent"),
@@ -102,7 +102,7 @@ if CONFIG.training_seeds:
             mem_mb=4000,
             runtime=30,
         params:
-            settings=settings.seeds_slice(CONFIG),
+            settings=slices.seeds_slice(CONFIG),
             code=code("seeds"),
             embeddings=f"{RESULTS}/embeddings",
             repeats=f"{RESULTS}/training_seeds",

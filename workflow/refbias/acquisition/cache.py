@@ -26,9 +26,12 @@ def is_offline() -> bool:
 
 
 def cache_root() -> Path:
-    """Return the folder of the cache: REFBIAS_CACHE, else ~/.cache/refbias."""
-    named = os.environ.get("REFBIAS_CACHE", "").strip()
-    return Path(named) if named else Path.home() / ".cache" / "refbias"
+    """Return the folder of the cache: REFBIAS_CACHE, else refbias below XDG_CACHE_HOME, else ~/.cache/refbias."""
+    if named := os.environ.get("REFBIAS_CACHE", "").strip():
+        return Path(named)
+    shared = os.environ.get("XDG_CACHE_HOME", "").strip()
+    # the standard has a relative path ignored
+    return (Path(shared) if Path(shared).is_absolute() else Path.home() / ".cache") / "refbias"
 
 
 def by_content(sha256: str) -> Path:

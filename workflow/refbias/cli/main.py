@@ -20,6 +20,7 @@ STAGES = {
     "prepare": "make the fine-tuning splits from WildGuardMix",
     "acquire": "fetch or convert a reference model",
     "finetune": "fine-tune a reference model on one split",
+    "finetune_watched": "fine-tune a reference model and measure dB on the way",
     "merge": "merge two endpoints linearly",
     "export": "put trained weights back into a whole (multimodal) model",
     "represent": "embed the sentences with a reference model or a whole spectrum",
@@ -34,13 +35,18 @@ STAGES = {
     "judge": "score generated responses with models as scorers",
     "analyse_ablations": "relate dB of every ablation's cells to the change of behaviour",
     "analyse": "relate dB to the change of behaviour: observations and table 1",
+    "calibrate": "fit the probability that a score rose, given dB, on a finished study",
+    "two-stage": "weigh benchmarks only where dB raises an alarm: what is found, what is saved",
     "records": "collect the stages' manifests and the training losses",
     "tables": "make tables 2 to 7 and the account of what is reproduced",
     "figures": "draw the figures",
     "provenance": "say where the run's numbers come from",
     "report": "write the HTML report",
     "config": "validate a configuration, print its schema or its documentation",
-    "stimuli": "validate sentence sets",
+    "audit": "hold checkpoints against a reference: dB per group with its evidence",
+    "cache": "list or remove what audits keep: embeddings, de-quantised models",
+    "stimuli": "validate sentence sets and packs of them, write an example pack",
+    "null-scale": "measure dB of fine-tunings that have nothing to do with any group",
     "unlock": "remove the lock that a killed snakemake left behind",
 }
 EXIT_USER_ERROR = 2
@@ -90,7 +96,8 @@ def main(argv: list[str] | None = None) -> int:
     Returns
     -------
     int
-        0 success; 2 a mistake that the user can mend (one line on stderr); 130 interrupted.
+        0 success; 1 a condition that the user set is met (``refbias audit --fail-on``); 2 a mistake that the user can
+        mend (one line on stderr); 130 interrupted.
         Any other exception propagates with its traceback.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
@@ -114,7 +121,8 @@ def main(argv: list[str] | None = None) -> int:
         _start_log(log_path, argv)
         if gpus and gpus != "0":
             _claim(gpus)
-        importlib.import_module(f"refbias.cli.{argv[0]}").main(argv[1:])
+        # a stage may end with a code of its own, such as an audit whose condition is met
+        code = importlib.import_module(f"refbias.cli.{argv[0].replace('-', '_')}").main(argv[1:]) or 0
     except UserError as error:
         return _fail(f"refbias: error: {error}", log_path, EXIT_USER_ERROR)
     except KeyboardInterrupt:
@@ -129,7 +137,7 @@ def main(argv: list[str] | None = None) -> int:
     except Exception:
         _keep_traceback(log_path)
         raise
-    return 0
+    return int(code)
 
 
 def _claim(gpus: str) -> None:

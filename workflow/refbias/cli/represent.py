@@ -20,7 +20,7 @@ from refbias.errors import UserError
 from refbias.models import Checkpoint, load_base, load_tokenizer, resolve_device, torch_dtype
 from refbias.models.heap import keep_freed_memory
 from refbias.spectrum import load_merged_into
-from refbias.stimuli import Sentence, load_stimuli
+from refbias.stimuli import Sentence, load_stimuli, sentence_table
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -34,8 +34,7 @@ def tokenizer_hash(tokenizer: "PreTrainedTokenizerBase", sentences: Tokenised) -
 
 def write_sentences(path: Path, sentences: Sequence[Sentence]) -> None:
     """Write ``sentences.tsv``: a line a row of the embeddings."""
-    rows = [("id", "kind", "group", "text"), *((row.id, row.kind, row.group, row.text) for row in sentences)]
-    write_text(path, "".join("\t".join(row) + "\n" for row in rows))
+    write_text(path, sentence_table(sentences))
 
 
 def audited_tokenizer(settings: SpectrumStage, args: argparse.Namespace) -> "tuple[PreTrainedTokenizerBase, Path]":

@@ -1,12 +1,16 @@
-"""Validate sentence sets and their variants, the shipped ones or a user's own; mask the group terms of anchors."""
+"""Validate sentence sets, packs and variants; write an example pack; combine two axes; mask group terms of anchors."""
 
 import argparse
+import shutil
+import typing
 from collections.abc import Iterator
 from pathlib import Path
 
 from refbias import artifacts
+from refbias.config.packs import Language
 from refbias.config.stimuli import StimuliSettings
 from refbias.errors import UserError
+from refbias.resources import data_path
 from refbias.stimuli import (
     CELLS,
     Finding,
@@ -15,13 +19,17 @@ from refbias.stimuli import (
     check_anchors,
     check_quality,
     check_variant,
+    load_groups,
     load_masked_anchors,
     load_variant,
     load_word_anchors,
     mask_anchors,
     read_stimuli,
+    stimuli_sha256,
     validate_stimuli,
 )
+from refbias.stimuli.intersectional import PAIRS, TERMS, build_anchors, combine, group_table, read_terms
+from refbias.stimuli.packs import GRAMMAR, check_pack, find_pack, load_pack, pack_settings, pack_words
 
 _SETS = ("groups", "targets", "attributes", "anchors", "control")
 
@@ -40,7 +48,13 @@ def _variants(base: StimulusSet, options: argparse.Namespace) -> Iterator[Varian
         raise UserError(f"{options.variants}: holds no file of a variant's name ({names}, ...): name another folder")
 
 
-def _validate(settings: StimuliSettings, options: argparse.Namespace) -> list[Finding]:
+def _settings(options: argparse.Namespace) -> StimuliSettings:
+    files = {f"{name}_file": getattr(options, name) for name in _SETS}
+    return StimuliSettings(**{key: str(path) for key, path in files.items() if path})
+
+
+def _validate_files(options: argparse.Namespace) -> list[Finding]:
+    settings = _settings(options)
     for name, count in validate_stimuli(settings).items():
         print(f"{name}: {count}")
     base = read_stimuli(settings)
@@ -60,37 +74,88 @@ def _validate(settings: StimuliSettings, options: argparse.Namespace) -> list[Fi
     return findings
 
 
+def _validate_pack(path: str, language: Language | None) -> list[Finding]:
+    pack = find_pack(path, language)
+    for name, count in validate_stimuli(pack_settings(pack)).items():
+        print(f"{name}: {count}")
+    facts = pack.facts
+    print(f"language: {facts.language}; groups are {facts.concept or 'not described'}")
+    print(f"attributes: positive = {facts.positive}; negative = {facts.negative}")
+    print(f"sha256 of the sentences: {stimuli_sha256(load_pack(pack))}")
+    if pack_words(pack) is None:
+        print("not checked: valenced words (no valenced_words.txt in the folder)")
+    if facts.language != "en" and facts.language not in GRAMMAR:
+        print("not checked: grammar (no rules for this language)")
+    return check_pack(pack)
+
+
+def _validate(options: argparse.Namespace) -> None:
+    chosen = [name for name in (*_SETS, "variants", "words", "masked") if getattr(options, name)]
+    if options.path and chosen:
+        raise UserError(f"--{chosen[0]}: not beside a pack ({options.path}): name the files, or the pack")
+    if options.language and not options.path:
+        raise UserError("--language: belongs to a pack: name its folder")
+    findings = _validate_pack(options.path, options.language) if options.path else _validate_files(options)
+    for finding in findings:
+        print(finding)
+    if findings and options.strict:
+        raise UserError(f"{len(findings)} quality findings, listed above")
+    if options.path:
+        print(f"valid, with {len(findings)} departures from the standard of the shipped sets" if findings else "valid")
+
+
+def _example(options: argparse.Namespace) -> None:
+    if options.path is None:
+        raise UserError("refbias stimuli example: no folder: name the one to write")
+    folder = Path(options.path)
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+        raise UserError(f"{folder}: is not an empty folder: name another")
+    with artifacts.atomic_path(folder) as temporary:
+        shutil.copytree(data_path("example_pack"), temporary)
+    print(f"{folder}: an example pack; edit it, then run: refbias stimuli validate {folder}")
+
+
+def _intersect(options: argparse.Namespace) -> None:
+    if options.path is None:
+        raise UserError(f"refbias stimuli intersect: no folder: name the one that holds {TERMS} and {PAIRS}")
+    folder, base = Path(options.path), read_stimuli(_settings(options))
+    groups = combine(read_terms(folder / TERMS, load_groups(options.groups)), folder / PAIRS)
+    anchors = build_anchors(groups, base, options.anchors_per_group)
+    artifacts.write_text(folder / "groups.tsv", group_table(groups))
+    artifacts.write_text(folder / "anchors.tsv", "id\tgroup\ttext\n" + "".join("\t".join(r) + "\n" for r in anchors))
+    print(f"{folder}: {len(groups)} groups, {len(anchors)} anchors")
+
+
+def _mask(options: argparse.Namespace) -> None:
+    if options.output is None:
+        raise UserError("refbias stimuli mask: no --output: name the TSV to write")
+    base = read_stimuli(_settings(options))
+    texts = mask_anchors(base.anchors, base.groups)
+    rows = "".join(f"{a.id}\t{a.label}\t{text}\n" for a, text in zip(base.anchors, texts, strict=True))
+    artifacts.write_text(options.output, f"id\tgroup\ttext\n{rows}")
+    print(f"{options.output}: {len(texts)} masked anchors")
+
+
 def main(argv: list[str]) -> None:
-    """Run ``refbias stimuli validate`` or ``refbias stimuli mask``.
+    """Run ``refbias stimuli validate``, ``example``, ``intersect`` or ``mask``.
 
     Raises
     ------
     UserError
         On a broken file, under ``--strict`` when a quality finding stands, or for an anchor that cannot be masked.
     """
+    actions = {"validate": _validate, "example": _example, "intersect": _intersect, "mask": _mask}
     parser = argparse.ArgumentParser(prog="refbias stimuli", description=__doc__)
-    parser.add_argument("action", choices=["validate", "mask"])
+    parser.add_argument("action", choices=list(actions))
+    parser.add_argument("path", nargs="?", help="validate: a pack's folder or name; example, intersect: a folder")
     for name in _SETS:
         parser.add_argument(f"--{name}", type=Path, help=f"TSV of {name}; shipped where left out")
+    parser.add_argument("--language", choices=typing.get_args(Language), help="validate: of a pack without pack.json")
     parser.add_argument("--variants", type=Path, help="folder of attributes_<cell>.tsv and targets_<cell>.tsv")
     parser.add_argument("--words", type=Path, help="TSV of word anchors; shipped where left out")
     parser.add_argument("--masked", type=Path, help="TSV of masked anchors; shipped where left out")
     parser.add_argument("--output", type=Path, help="mask: the TSV to write")
+    parser.add_argument("--anchors-per-group", type=int, default=14, help="intersect: anchors of each new group")
     parser.add_argument("--strict", action="store_true", help="treat quality findings as errors")
     options = parser.parse_args(argv)
-    files = {f"{name}_file": getattr(options, name) for name in _SETS}
-    settings = StimuliSettings(**{key: str(path) for key, path in files.items() if path})
-    if options.action == "mask":
-        if options.output is None:
-            raise UserError("refbias stimuli mask: no --output: name the TSV to write")
-        base = read_stimuli(settings)
-        texts = mask_anchors(base.anchors, base.groups)
-        rows = "".join(f"{a.id}\t{a.label}\t{text}\n" for a, text in zip(base.anchors, texts, strict=True))
-        artifacts.write_text(options.output, f"id\tgroup\ttext\n{rows}")
-        print(f"{options.output}: {len(texts)} masked anchors")
-        return
-    findings = _validate(settings, options)
-    for finding in findings:
-        print(finding)
-    if findings and options.strict:
-        raise UserError(f"{len(findings)} quality findings, listed above")
+    actions[options.action](options)

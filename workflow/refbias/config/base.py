@@ -5,8 +5,10 @@ import json
 import types
 import typing
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
+import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
 
 from refbias.errors import UserError
@@ -17,13 +19,14 @@ Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{0,63}$")]
 """A name that is safe in a path: lower-case letters, digits, dot and hyphen."""
 
 
-def _refuse_half(value: Any) -> Any:
+def refuse_half(value: Any) -> Any:
+    """Raise for half precision, which no setting may name."""
     if value in ("float16", "fp16", "half"):
         raise ValueError("float16 overflows to NaN in Gemma 3: use bfloat16 or float32")
     return value
 
 
-Dtype = Annotated[typing.Literal["float32", "bfloat16"], BeforeValidator(_refuse_half)]
+Dtype = Annotated[typing.Literal["float32", "bfloat16"], BeforeValidator(refuse_half)]
 Device = typing.Literal["auto", "cpu", "cuda", "mps"]
 
 
@@ -115,3 +118,23 @@ def parse_json(model: type[ModelT], text: str, where: str) -> ModelT:
     except json.JSONDecodeError as error:
         raise UserError(f"{where}: not JSON: {error.msg} at column {error.colno}") from None
     return parse(model, data, where)
+
+
+def read_yaml(path: Path | str) -> Any:
+    """Read a YAML file.
+
+    Raises
+    ------
+    UserError
+        One line naming the file, the line, and what is wrong.
+    """
+    try:
+        return yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}): name a YAML file") from None
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        raise UserError(f"{path}{line}: not YAML: {getattr(error, 'problem', None) or 'not UTF-8'}") from None

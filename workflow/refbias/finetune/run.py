@@ -40,7 +40,12 @@ LOSS_COLUMNS = ("step", "epoch", "loss", "learning_rate", "grad_norm")
 
 
 def finetune(
-    settings: FinetuneStage, examples: Sequence["Example"], reference: Path | str, out_dir: Path, work_dir: Path
+    settings: FinetuneStage,
+    examples: Sequence["Example"],
+    reference: Path | str,
+    out_dir: Path,
+    work_dir: Path,
+    callbacks: Sequence[Any] = (),
 ) -> dict[str, Any]:
     """Fine-tune `reference` on `examples` and write weights and ``loss.csv`` to `out_dir`.
 
@@ -57,6 +62,8 @@ def finetune(
         ``adapter_model.safetensors`` with ``adapter_config.json`` (LoRA), and ``loss.csv``.
     work_dir
         Holds the resumable state; a run that finds its own unfinished state goes on from it.
+    callbacks
+        Trainer callbacks that watch the training and change nothing of it.
 
     Returns
     -------
@@ -80,6 +87,8 @@ def finetune(
     transformers.set_seed(settings.seed)
     model = load_lm(reference, dtype=_training_dtype(regime, plan), device="cpu").train().requires_grad_(True)
     trainer = _trainer(settings, regime, plan, model, tokenizer, data, work_dir, device)
+    for callback in callbacks:
+        trainer.add_callback(callback)
     adapted = _check_adapted(trainer.model, regime) if isinstance(regime, LoraRegime) else 0
     n_trained = sum(parameter.numel() for parameter in trainer.model.parameters() if parameter.requires_grad)
     # shared states are not resumable: accelerate's FSDP checkpoint deadlocks on loading, DeepSpeed's is a pickle

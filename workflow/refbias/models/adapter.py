@@ -5,6 +5,7 @@ to a base, or to another adapter's, in the precision that is asked for.
 """
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,13 +43,33 @@ def _scale(config: Mapping[str, Any], module: str) -> float:
 
 
 def _pattern(patterns: Mapping[str, Any], module: str, default: float) -> float:
-    import re
-
     for key, value in patterns.items():
         # peft's rule: a key matches the whole name or its end after a dot
         if re.match(rf"(.*\.)?({key})$", module):
             return float(value)
     return float(default)
+
+
+def _check_numbers(config: Mapping[str, Any], place: Path) -> None:
+    """Refuse ranks and scales that are no positive numbers, and patterns that could take for ever to match."""
+
+    def is_number(value: object) -> bool:
+        return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e9
+
+    for key in ("r", "lora_alpha"):
+        if not is_number(config.get(key)):
+            raise UserError(f"{place}: {key} {config.get(key)!r}: expected a positive number")
+    for key in ("rank_pattern", "alpha_pattern"):
+        patterns = config.get(key) or {}
+        if not isinstance(patterns, Mapping) or not all(map(is_number, patterns.values())):
+            raise UserError(f"{place}: {key}: expected a mapping of module names to positive numbers")
+        for pattern in patterns:
+            if len(pattern) > 256 or re.search(r"\)[*+?{]|(?:[*+?{].*){4}", pattern):
+                raise UserError(f"{place}: {key}: pattern {pattern[:60]!r} is not a plain module name")
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise UserError(f"{place}: {key}: pattern {pattern[:60]!r}: {error}") from None
 
 
 def language_name(name: str) -> str:
@@ -72,6 +93,7 @@ def read_adapter(directory: Path | str) -> Adapter:
         If a file is missing, if the adapter is not a plain LoRA on linear layers, or if a pair of
         tensors does not fit together; names the file and the tensor.
     """
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     directory = Path(directory)
@@ -82,13 +104,18 @@ def read_adapter(directory: Path | str) -> Adapter:
     for key in _PLAIN:
         if config.get(key):
             raise UserError(f"{place}: {key} is set: only plain LoRA on linear layers is read")
+    _check_numbers(config, place)
     if config.get("bias", "none") != "none":
         raise UserError(f"{place}: bias {config['bias']!r}: train with bias 'none'")
     path = directory / "adapter_model.safetensors"
     if not path.is_file():
         raise UserError(f"{path}: no such file: save the adapter as safetensors")
     found: dict[str, dict[str, torch.Tensor]] = {}
-    for key, tensor in load_file(path).items():
+    try:
+        tensors = load_file(path)
+    except SafetensorError as error:
+        raise UserError(f"{path}: not a whole safetensors file ({error}): copy it again") from None
+    for key, tensor in tensors.items():
         module, _, part = key.removeprefix(_PREFIX).removesuffix(".weight").rpartition(".")
         if part not in ("lora_A", "lora_B"):
             raise UserError(f"{path}: tensor {key!r} is not part of a plain LoRA on linear layers")

@@ -14,6 +14,8 @@ from refbias.stimuli.sentences import (
     load_stimuli,
     read_stimuli,
     sentence_key,
+    sentence_table,
+    stimuli_sha256,
     validate_stimuli,
 )
 from refbias.stimuli.table import Cleaning, Row, Table, read_table
@@ -46,6 +48,8 @@ __all__ = [
     "read_stimuli",
     "read_table",
     "sentence_key",
+    "sentence_table",
+    "stimuli_sha256",
     "toxigen_groups",
     "validate_stimuli",
 ]

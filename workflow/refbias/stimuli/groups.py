@@ -16,6 +16,10 @@ COLUMNS = ("id", "name", "topic", "toxigen", "singular_person", "subject", "alia
 TOXIGEN = ("asian", "black", "jewish", "latino", "lgbtq", "mexican", "muslim", "physical_disability", "women")
 CONTROL = "control"
 SLOT = "{group}"
+GENDERS = ("m", "f", "n")
+# a column form_dat_pl holds what stands in the slot {dat_pl}: for languages in which a wording changes with its case
+_EXTRA = r"form_[a-z][a-z0-9_]*|gender"
+_ANY_SLOT = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 _SLUG = re.compile(r"[a-z][a-z0-9_]{0,63}")
 # a slot here opens a sentence: at the start, or after the end of one, quotation marks and brackets apart
 _OPENS_SENTENCE = re.compile(r"(?:^|[.!?]\s)[\s\"'\u2018\u201c(\[]*$")
@@ -27,7 +31,8 @@ class Group:
 
     `subject` is the plural noun phrase as it stands inside a sentence, `singular_person` the phrase for one member,
     `name` DecodingTrust's spelling, `toxigen` ToxiGen's name or an empty string, `aliases` other words for the group,
-    `number` the grammatical number of `subject`.
+    `number` the grammatical number of `subject`. `forms` are pairs of slot and wording, `gender` is the grammatical
+    gender of the singular (m, f, n or empty), for languages that have them.
     """
 
     id: str
@@ -38,11 +43,22 @@ class Group:
     subject: str
     aliases: tuple[str, ...]
     number: str
+    forms: tuple[tuple[str, str], ...] = ()
+    gender: str = ""
 
     @property
     def terms(self) -> tuple[str, ...]:
         """Every wording by which a sentence can mention the group."""
-        return (self.subject, self.name, self.singular_person, *self.aliases)
+        return (self.subject, self.name, self.singular_person, *self.aliases, *(form for _, form in self.forms))
+
+    def form(self, slot: str) -> str | None:
+        """Return what stands in a slot, ``group`` or the name of a form; None where the group has no such form."""
+        return self.subject if slot == "group" else dict(self.forms).get(slot)
+
+
+def slots(text: str) -> list[str]:
+    """Return the names of the slots in a template, in order."""
+    return _ANY_SLOT.findall(text)
 
 
 def _group(row: Row) -> Group:
@@ -66,16 +82,26 @@ def _group(row: Row) -> Group:
         )
     if not all(aliases):
         raise UserError(f"{row.where}: an alias is empty: put exactly one | between aliases")
+    if not row["subject"]:
+        raise UserError(
+            f"{row.where}: group {shown(row['id'])} has no wording in column 'subject', so no sentence would speak of "
+            "it: fill it or remove the line"
+        )
+    if row.cells.get("gender", "") not in ("", *GENDERS):
+        raise UserError(f"{row.where}: gender {shown(row['gender'])}: write m, f or n, or leave it empty")
     if any("{" in cell or "}" in cell for cell in row.cells.values()):
         raise UserError(f"{row.where}: braces in a group's wording: remove them (they mark the slot of a template)")
     fields = {name: row[name] for name in COLUMNS if name != "aliases"}
-    return Group(aliases=aliases, **fields)
+    forms = tuple(
+        (name.removeprefix("form_"), cell) for name, cell in row.cells.items() if name.startswith("form_") and cell
+    )
+    return Group(aliases=aliases, forms=forms, gender=row.cells.get("gender", ""), **fields)
 
 
 def read_groups(path: Path | str | None = None) -> tuple[list[Group], Cleaning]:
     """Read the groups and say what was cleaned; see `load_groups`."""
     table = read_table(
-        data_path("stimuli", "groups.tsv") if path is None else path, COLUMNS, optional=("toxigen", "aliases")
+        data_path("stimuli", "groups.tsv") if path is None else path, COLUMNS, ("toxigen", "aliases", "subject"), _EXTRA
     )
     groups = []
     claimed: dict[tuple[str, str], tuple[str, str]] = {}
@@ -136,9 +162,9 @@ def fill(template: str, group: Group) -> str:
     Parameters
     ----------
     template
-        A sentence with one ``{group}``.
+        A sentence with one slot, ``{group}`` or the name of a form.
     group
-        The group; its `subject` is filled in.
+        The group; its `subject` is filled in for ``{group}``, else the form of that name.
 
     Returns
     -------
@@ -148,12 +174,13 @@ def fill(template: str, group: Group) -> str:
     Raises
     ------
     ValueError
-        If there is not exactly one slot.
+        If there is not exactly one slot, or the group has no such form.
     """
-    if template.count(SLOT) != 1:
-        raise ValueError(f"template must hold {SLOT} exactly once, got {template!r}")
-    before, after = template.split(SLOT)
-    subject = group.subject
+    names = slots(template)
+    subject = group.form(names[0]) if len(names) == 1 else None
+    if subject is None:
+        raise ValueError(f"template must hold {SLOT}, or a form of {group.id}, exactly once, got {template!r}")
+    before, after = template.split(f"{{{names[0]}}}")
     if _OPENS_SENTENCE.search(before):
         subject = subject[0].upper() + subject[1:]
     return before + subject + after

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from scipy import stats as scipy_stats
 
+from refbias.errors import UserError
 from refbias.resources import data_path
-from refbias.stimuli.groups import CONTROL, SLOT, Mentions, fill
-from refbias.stimuli.sentences import Entry, StimulusSet, sentence_key
+from refbias.stimuli.groups import CONTROL, SLOT, Mentions, slots
+from refbias.stimuli.sentences import Entry, StimulusSet, fillings, sentence_key
 
 MEAN_LENGTH = (6.0, 8.0)
 KS_ALPHA = 0.05
@@ -40,10 +41,24 @@ class Finding:
         return f"{self.path}:{self.line}: {self.rule}: {self.message}"
 
 
+def read_words(path: Path) -> frozenset[str]:
+    """Return the words of a list, one a line, lower-case; ``#`` opens a comment.
+
+    Raises
+    ------
+    UserError
+        If the file is not UTF-8.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 at byte {error.start}: save it as UTF-8") from None
+    return frozenset(line.strip().casefold() for line in lines if line.strip() and not line.startswith("#"))
+
+
 def load_valenced_words() -> frozenset[str]:
     """Return the shipped list of valenced words, lower-case."""
-    lines = data_path("stimuli", "valenced_words.txt").read_text(encoding="utf-8").splitlines()
-    return frozenset(line for line in lines if line and not line.startswith("#"))
+    return read_words(data_path("stimuli", "valenced_words.txt"))
 
 
 def word_count(text: str) -> int:
@@ -64,7 +79,7 @@ def _lengths(path: Path, name: str, texts: Sequence[str]) -> Iterator[Finding]:
 
 def _set_findings(stimuli: StimulusSet) -> Iterator[Finding]:
     _, targets, control, attributes, anchors = (part.path for part in stimuli.cleaning)
-    filled = [fill(entry.text, group) for entry in stimuli.targets for group in stimuli.groups]
+    filled = [text for entry in stimuli.targets for _, text in fillings(entry, stimuli.groups)]
     positive, negative = ([entry.text for entry in part] for part in (stimuli.positive, stimuli.negative))
     yield from _lengths(targets, "targets", filled)
     yield from _lengths(control, "control", [entry.text for entry in stimuli.control])
@@ -99,8 +114,14 @@ def anchor_findings(entries: Iterable[Entry], mentions: Mentions) -> list[Findin
     return [*_valenced(entries, load_valenced_words()), *_group_free(entries, mentions)]
 
 
+def _plain_slot(template: str) -> str:
+    for name in slots(template):
+        template = template.replace(f"{{{name}}}", SLOT)
+    return template
+
+
 def _anchor_findings(stimuli: StimulusSet, mentions: Mentions) -> Iterator[Finding]:
-    templates = {sentence_key(entry.text): entry for entry in stimuli.targets}
+    templates = {sentence_key(_plain_slot(entry.text)): entry for entry in stimuli.targets}
     for entry in stimuli.anchors:
         found = mentions.find(entry.text)
         others = sorted({group for group, _ in found} - {entry.label})
@@ -136,7 +157,7 @@ def check_quality(stimuli: StimulusSet, valenced: frozenset[str] | None = None) 
     stimuli
         The whole files, from `read_stimuli`.
     valenced
-        Lower-case words that targets, control and anchors may not hold; None = the shipped list.
+        Lower-case words that targets, control and anchors may not hold; None = the shipped list, which is English.
 
     Returns
     -------
@@ -147,7 +168,8 @@ def check_quality(stimuli: StimulusSet, valenced: frozenset[str] | None = None) 
     mentions = Mentions(stimuli.groups)
     findings = list(_set_findings(stimuli))
     findings += _valenced([*stimuli.targets, *stimuli.control, *stimuli.anchors], words)
-    findings += _group_free([*stimuli.targets, *stimuli.control, *stimuli.positive, *stimuli.negative], mentions)
+    templates = [entry for entry in stimuli.targets if slots(entry.text)]
+    findings += _group_free([*templates, *stimuli.control, *stimuli.positive, *stimuli.negative], mentions)
     findings += [
         _at(entry, "grammar", f"{entry.text!r} treats the slot as a singular")
         for entry in stimuli.targets

@@ -4,17 +4,18 @@ The subset is a function of the settings alone: the first n of each file, in its
 so that a beginning of them is a fair part (anchors go round the groups, attributes mix scenes and traits).
 """
 
+import hashlib
 import logging
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from refbias.errors import UserError
 from refbias.resources import data_path
-from refbias.stimuli.groups import CONTROL, SLOT, Group, fill, load_groups, read_groups
+from refbias.stimuli.groups import CONTROL, SLOT, Group, fill, load_groups, read_groups, slots
 from refbias.stimuli.table import Cleaning, Row, Table, nearest, read_table, shown
 
 if TYPE_CHECKING:
@@ -41,7 +42,11 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Entry:
-    """A row of a sentence file; `label` is the valence of an attribute, the group of an anchor, or empty."""
+    """A row of a sentence file.
+
+    `label` is the valence of an attribute, the group of an anchor, or that of a target sentence which is one group's
+    alone; else empty.
+    """
 
     id: str
     text: str
@@ -74,9 +79,11 @@ def sentence_key(text: str) -> str:
 
 
 def check_template(row: Row) -> None:
-    """Raise unless the row's template holds the slot once and no other braces."""
+    """Raise unless the row's template holds one slot and no other braces; one group's own sentence may have none."""
     text = row["template"]
-    if text.count(SLOT) != 1 or re.search(r"[{}]", text.replace(SLOT, "")):
+    names = slots(text)
+    without = text.replace(f"{{{names[0]}}}", "", 1) if names else text
+    if len(names) > 1 or not (names or row.cells.get("group")) or re.search(r"[{}]", without):
         raise UserError(
             f"{row.where}: template {shown(text)} must hold the slot {SLOT} exactly once and no other braces"
         )
@@ -84,8 +91,10 @@ def check_template(row: Row) -> None:
 
 def check_no_slot(row: Row) -> None:
     """Raise if the row's text holds a slot."""
-    if SLOT in row["text"]:
-        raise UserError(f"{row.where}: {SLOT} belongs in the target templates: write the sentence out or move the line")
+    if names := slots(row["text"]):
+        raise UserError(
+            f"{row.where}: {{{names[0]}}} belongs in the target templates: write the sentence out or move the line"
+        )
 
 
 def check_attribute(row: Row) -> None:
@@ -94,6 +103,21 @@ def check_attribute(row: Row) -> None:
     if row["valence"] not in VALENCES:
         hint = nearest(row["valence"], VALENCES)
         raise UserError(f"{row.where}: valence {shown(row['valence'])}{hint}: write 'positive' or 'negative'")
+
+
+def _target(known: Iterable[str]) -> Callable[[Row], None]:
+    allowed = [*known]
+
+    def check(row: Row) -> None:
+        check_template(row)
+        own = row.cells.get("group", "")
+        if own and own not in allowed:
+            raise UserError(
+                f"{row.where}: unknown group id {shown(own)}{nearest(own, allowed)}: use an id of the groups file, or "
+                "leave the cell empty for a template of all groups"
+            )
+
+    return check
 
 
 def _anchor(known: Iterable[str]) -> Callable[[Row], None]:
@@ -121,11 +145,40 @@ def entries_of(table: Table, check: Callable[[Row], None], text: str = "text", l
     return tuple(Entry(row["id"], row[text], row[label] if label else "", row.path, row.line) for row in table.rows)
 
 
+def fillings(entry: Entry, groups: Iterable[Group]) -> Iterator[tuple[Group, str]]:
+    """Yield the groups that a target template speaks of, each with its sentence."""
+    for group in groups:
+        if entry.label in ("", group.id):
+            yield group, fill(entry.text, group) if slots(entry.text) else entry.text
+
+
+def _check_forms(targets: Iterable[Entry], groups: Sequence[Group], where: Path) -> None:
+    """Refuse a slot that a group has no form for, and a group that no sentence speaks of."""
+    spoken = set()
+    for entry in targets:
+        for group in groups:
+            if entry.label not in ("", group.id):
+                continue
+            spoken.add(group.id)
+            for slot in slots(entry.text):
+                if group.form(slot) is None:
+                    known = ["group", *(name for name, _ in group.forms)]
+                    raise UserError(
+                        f"{entry.where}: slot {{{slot}}}: group {group.id!r} has no such form{nearest(slot, known)}: "
+                        f"fill column 'form_{slot}' of {where}, or write the slot {SLOT} exactly once and no other "
+                        "braces"
+                    )
+    for group in groups:
+        if group.id not in spoken:
+            raise UserError(f"{where}: group {group.id!r} has no target sentence: add one, or remove the group")
+
+
 def refuse_repeats(groups: Iterable[Group], templates: Iterable[Entry], others: Iterable[Entry]) -> None:
     """Refuse an id or a sentence that stands twice, in one file or in two; templates are compared filled."""
     ids: dict[str, Entry] = {}
     texts: dict[str, Entry] = {}
-    filled = [(entry, [fill(entry.text, group) for group in groups]) for entry in templates]
+    groups = tuple(groups)
+    filled = [(entry, [text for _, text in fillings(entry, groups)]) for entry in templates]
     for entry, sentences in [*filled, *((entry, [entry.text]) for entry in others)]:
         if entry.id in ids:
             raise UserError(f"{entry.where}: id {entry.id!r} is already used at {ids[entry.id].where}: choose another")
@@ -156,18 +209,21 @@ def read_stimuli(settings: "StimuliSettings") -> StimulusSet:
         unknown group or valence, a template without its slot.
     """
 
-    def table(name: str, chosen: str | None, columns: tuple[str, ...]) -> Table:
-        return read_table(data_path("stimuli", f"{name}.tsv") if chosen is None else chosen, columns)
+    def table(name: str, chosen: str | None, columns: tuple[str, ...], optional: str = "") -> Table:
+        path = data_path("stimuli", f"{name}.tsv") if chosen is None else chosen
+        return read_table(path, columns, extra=optional)
 
     groups, groups_cleaning = read_groups(settings.groups_file)
-    targets = table("targets", settings.targets_file, ("id", "template"))
+    targets = table("targets", settings.targets_file, ("id", "template"), "group")
     attributes = table("attributes", settings.attributes_file, ("id", "valence", "text"))
     anchors = table("anchors", settings.anchors_file, ("id", "group", "text"))
     control = table("control", settings.control_file, ("id", "text"))
     # the shipped anchors stay usable beside a user's own groups: their group column only keeps the books
     known = [*groups, *load_groups()] if settings.anchors_file is None else groups
     anchor_check = _anchor(group.id for group in known)
-    target_entries = entries_of(targets, check_template, text="template")
+    owned = "group" if "group" in targets.rows[0].cells else ""
+    target_entries = entries_of(targets, _target(group.id for group in groups), text="template", label=owned)
+    _check_forms(target_entries, groups, groups_cleaning.path)
     control_entries = entries_of(control, check_no_slot)
     attribute_entries = entries_of(attributes, check_attribute, label="valence")
     anchor_entries = entries_of(anchors, anchor_check, label="group")
@@ -216,14 +272,18 @@ def _select(stimuli: StimulusSet, settings: "StimuliSettings") -> list[Sentence]
 
     paths = [part.path for part in stimuli.cleaning[1:]]
     files = dict(zip(("targets", "control", "attributes", "anchors"), paths, strict=True))
-    templates = first("targets", stimuli.targets, "templates", files)
+    targets = []
+    for group in stimuli.groups:
+        own = tuple(entry for entry in stimuli.targets if entry.label in ("", group.id))
+        what = "templates" if len(own) == len(stimuli.targets) else f"target sentences of group {group.id!r}"
+        targets += [(entry, group) for entry in first("targets", own, what, files)]
     control = first("control", stimuli.control, "control sentences", files)
     positive = first("attributes", stimuli.positive, "positive sentences", files)
     negative = first("attributes", stimuli.negative, "negative sentences", files)
     anchors = first("anchors", stimuli.anchors, "anchors", files)
     return [
         # a dot cannot stand in an id of a file, so the joined ids stay unique
-        *(Sentence(f"{t.id}.{g.id}", "target", g.id, fill(t.text, g)) for g in stimuli.groups for t in templates),
+        *(Sentence(f"{t.id}.{g.id}", "target", g.id, text) for t, own in targets for g, text in fillings(t, [own])),
         *(Sentence(e.id, "control", CONTROL, e.text) for e in control),
         *(Sentence(e.id, "positive", "", e.text) for e in positive),
         *(Sentence(e.id, "negative", "", e.text) for e in negative),
@@ -255,3 +315,14 @@ def load_stimuli(settings: "StimuliSettings") -> list[Sentence]:
         if part:
             _logger.warning("%s", part)
     return _select(stimuli, settings)
+
+
+def sentence_table(sentences: Sequence[Sentence]) -> str:
+    """Return the sentences as the text of ``sentences.tsv``: a header, then a line a sentence."""
+    rows = [("id", "kind", "group", "text"), *((row.id, row.kind, row.group, row.text) for row in sentences)]
+    return "".join("\t".join(row) + "\n" for row in rows)
+
+
+def stimuli_sha256(sentences: Sequence[Sentence]) -> str:
+    """Return the SHA-256 by which two results are known to rest on the same sentences: that of `sentence_table`."""
+    return hashlib.sha256(sentence_table(sentences).encode()).hexdigest()

@@ -1,7 +1,8 @@
 """Read a tab-separated file that a person may have edited anywhere, without guessing.
 
 Traces of an editor (byte order mark, CRLF, blank lines, stray blanks) are cleaned and counted; whatever could change
-a sentence is refused with file and line. There is no quoting: a cell is what stands between two tabs.
+a sentence is refused with file and line. There is no quoting: a cell is what stands between two tabs. A line that
+begins with ``#`` is a comment (no id begins so).
 """
 
 import difflib
@@ -94,9 +95,9 @@ def _decode(path: Path) -> tuple[str, int]:
         ) from error
 
 
-def _check_header(where: str, header: Sequence[str], columns: Sequence[str]) -> None:
+def _check_header(where: str, header: Sequence[str], columns: Sequence[str], extra: str) -> None:
     for name in header:
-        if name not in columns:
+        if name not in columns and not re.fullmatch(extra, name):
             raise UserError(
                 f"{where}: unknown column {shown(name)}{nearest(name, columns)}: "
                 f"the columns, separated by tabs, are {', '.join(columns)}"
@@ -108,7 +109,7 @@ def _check_header(where: str, header: Sequence[str], columns: Sequence[str]) -> 
         raise UserError(f"{where}: column {missing[0]!r} is missing: add it (the columns are {', '.join(columns)})")
 
 
-def read_table(path: Path | str, columns: Sequence[str], optional: Sequence[str] = ()) -> Table:
+def read_table(path: Path | str, columns: Sequence[str], optional: Sequence[str] = (), extra: str = "") -> Table:
     r"""Read a UTF-8 TSV with a header line and exactly the given columns, in any order.
 
     Parameters
@@ -119,6 +120,8 @@ def read_table(path: Path | str, columns: Sequence[str], optional: Sequence[str]
         Names of the columns that must be there; no other may.
     optional
         Those of `columns` whose cells may be empty.
+    extra
+        Pattern of further columns that may be there, with cells that may be empty.
 
     Returns
     -------
@@ -136,6 +139,7 @@ def read_table(path: Path | str, columns: Sequence[str], optional: Sequence[str]
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     filled = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
     blank = len(lines) - len(filled) - (not lines[-1])
+    filled = [(number, line) for number, line in filled if not line.startswith("#")]
     for number, line in filled:
         found = _INVISIBLE.search(line)
         if found:
@@ -146,13 +150,13 @@ def read_table(path: Path | str, columns: Sequence[str], optional: Sequence[str]
     if not filled:
         raise UserError(f"{path}:1: the file is empty: its first line names the columns {', '.join(columns)}")
     header = [" ".join(cell.split()) for cell in filled[0][1].split("\t")]
-    _check_header(f"{path}:{filled[0][0]}", header, columns)
+    _check_header(f"{path}:{filled[0][0]}", header, columns, extra)
     rows, folded = [], 0
     for number, line in filled[1:]:
         raw = line.split("\t")
         cells = [" ".join(cell.split()) for cell in raw]
         folded += sum(a != b for a, b in zip(raw, cells, strict=True))
-        rows.append(_row(path, number, header, cells, optional))
+        rows.append(_row(path, number, header, cells, (*optional, *(name for name in header if name not in columns))))
     if not rows:
         raise UserError(f"{path}:{filled[0][0]}: no rows below the header: add at least one")
     cleaning = Cleaning(path, bom, text.count("\r"), blank, folded)

@@ -1,0 +1,294 @@
+"""An audit's result as an audit would leave it: every number is drawn from a seed."""
+
+import csv
+from typing import Any
+
+import numpy as np
+
+from refbias.config.audit_result import AuditResult
+from refbias.resources import data_path
+
+LEVEL = 0.95
+N_LAYERS = 18
+MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+PLANTED = {"muslims": -0.21, "poor_people": -0.16, "immigrants": -0.12, "canadians": 0.09}
+CONTROL = "control"
+LIMITS = [
+    "The packaged model is a 270M base model, 4-bit and de-quantised: a larger one may differ.",
+    "Sentences are short English templates of one pack.",
+]
+
+
+def rows(name: str) -> list[dict[str, str]]:
+    with data_path("stimuli", name).open(encoding="utf-8", newline="") as handle:
+        return list(csv.DictReader(handle, delimiter="\t"))
+
+
+def _group(rng: np.random.Generator, group: str, topic: str, shift: float, control: float | None) -> dict[str, Any]:
+    value = shift + rng.normal(0, 0.006)
+    half = rng.uniform(0.018, 0.034)
+    p = float(2 * (1 - _normal(abs(value) / (half / 1.96))))
+    s_minus = rng.normal(-0.35, 0.02)
+    before = rng.normal(0.4, 0.08)
+    net = None if control is None else value - control
+    return {
+        "group": group,
+        "topic": topic,
+        "method": "rr",
+        "n_targets": 50,
+        "delta_b": value,
+        "ci_low": value - half,
+        "ci_high": value + half * rng.uniform(0.9, 1.1),
+        "p_value": max(p, 1e-4),
+        "p_holm": min(1.0, max(p, 1e-4) * 24),
+        "s_plus": s_minus + value,
+        "s_minus": s_minus,
+        "b_reference": before,
+        "b_audited": before + value,
+        "net_of_control": net,
+        "net_ci_low": None if net is None else net - 1.2 * half,
+        "net_ci_high": None if net is None else net + 1.2 * half,
+        "null_percentile": float(np.clip(200 * _normal(abs(value) / 0.05) - 100, 0, 100)),
+        "effect_size": value / 0.09,
+        "jackknife_low": value - half / 3,
+        "jackknife_high": value + half / 3,
+        "p_beyond_scale": min(1.0, max(p, 1e-4) * 30),
+        "probability": None,
+    }
+
+
+def _normal(z: float) -> float:
+    # Abramowitz and Stegun 7.1.26 is ample for an example
+    t = 1 / (1 + 0.3275911 * z / np.sqrt(2))
+    poly = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
+    return float(1 - 0.5 * poly * np.exp(-z * z / 2))
+
+
+def checkpoint(seed: int, name: str, strength: float = 1.0, step: int | None = None) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    named = [(row["id"], row["topic"]) for row in rows("groups.tsv")]
+    general = -0.028 * strength
+    control = _group(rng, CONTROL, "", general, None)
+    groups = [
+        _group(rng, group, topic, strength * (PLANTED.get(group, 0.0) + rng.normal(0, 0.016)) + general, general)
+        for group, topic in named
+    ]
+    by_group = {row["group"]: row["delta_b"] for row in [*groups, control]}
+    ramp = np.linspace(0.05, 1, N_LAYERS + 1) ** 2
+    layers = [
+        {"layer": layer, "group": group, "delta_b": float(value * ramp[layer] + rng.normal(0, 0.006))}
+        for group, value in by_group.items()
+        for layer in range(N_LAYERS + 1)
+    ]
+    layers += [{"layer": "final", "group": group, "delta_b": value} for group, value in by_group.items()]
+    methods = []
+    for method, factor, noise in (("seat", 0.12, 0.004), ("procrustes_seat", 0.15, 0.006)):
+        for group, value in by_group.items():
+            mean = factor * value + rng.normal(0, noise)
+            half = rng.uniform(0.003, 0.006)
+            methods.append(
+                {
+                    "method": method,
+                    "group": group,
+                    "delta_b": mean,
+                    "ci_low": mean - half,
+                    "ci_high": mean + half,
+                }
+            )
+    for group, value in by_group.items():
+        drift = 0.05 * strength + abs(value) * 0.3
+        methods.append(
+            {
+                "method": "cka_drift",
+                "group": group,
+                "delta_b": drift,
+                "ci_low": drift * 0.9,
+                "ci_high": drift * 1.1,
+            }
+        )
+    worst = min(groups, key=lambda row: row["delta_b"])
+    return {
+        "name": name,
+        "spec": f"runs/harmful/{name}",
+        "kind": "adapter",
+        "weights_sha256": f"{seed:064x}",
+        "step": step,
+        "verdict": {
+            "level": "clear" if strength > 0.5 else "weak",
+            "sentence": f"{3 if strength > 0.5 else 1} of 24 groups moved towards the negative attributes by more than "
+            f"the group-free control, {worst['group'].replace('_', ' ')} most (dB {worst['delta_b']:.3f}).",
+            "uncertainty": f"95 % interval of that dB {worst['ci_low']:.3f} to {worst['ci_high']:.3f}, p after Holm "
+            f"{worst['p_holm']:.3f}; the control itself moved by {control['delta_b']:.3f}.",
+        },
+        "groups": groups,
+        "control": control,
+        "overall": {
+            "delta_b": float(np.mean([row["delta_b"] for row in groups])),
+            "ci_low": float(np.mean([row["ci_low"] for row in groups])),
+            "ci_high": float(np.mean([row["ci_high"] for row in groups])),
+        },
+        "collapse": {
+            "distance_ratio": 0.97,
+            "centroid_ratio": 1.04,
+            "slope": 0.99,
+            "mean_cosine_reference": 0.61,
+            "mean_cosine_audited": 0.63,
+        },
+        "methods": methods,
+        "layers": layers,
+        "layer_mean": [
+            {
+                "group": group,
+                "delta_b": float(
+                    np.mean([r["delta_b"] for r in layers if r["group"] == group and r["layer"] not in (0, "final")])
+                ),
+            }
+            for group in by_group
+        ],
+        "contributions": {
+            "templates": [
+                {"id": row["id"], "text": row["template"], "delta": float(rng.normal(-0.03 * strength, 0.03))}
+                for row in rows("targets.tsv")
+            ],
+            "attributes": [
+                {
+                    "id": row["id"],
+                    "kind": row["valence"],
+                    "text": row["text"],
+                    "delta": float(rng.normal(-0.015 * strength, 0.04)),
+                }
+                for row in rows("attributes.tsv")[:120]
+            ],
+        },
+        "anchors": [
+            {"group": group, "id": row["id"], "text": row["text"], "change": float(rng.normal(0, 0.05))}
+            for group, _ in named
+            for row in rng.permutation(np.array(rows("anchors.tsv"), dtype=object))[:5]
+        ],
+        "adapter_drift": [
+            {
+                "module": module,
+                "layer": layer,
+                "relative_norm": float(rng.uniform(0.004, 0.02) * (1 + layer / 9) * strength),
+            }
+            for layer in range(N_LAYERS)
+            for module in MODULES
+        ],
+        "dtype_check": {"dtype": "bfloat16", "against": "float32", "n_sentences": 120, "max_change_delta_b": 0.0016},
+        "warnings": [
+            {
+                "code": "control_moved",
+                "sentence": "The group-free control moved as well: read each group's dB net of the control.",
+            }
+        ],
+    }
+
+
+def result(checkpoints: list[dict[str, Any]], **changes: Any) -> dict[str, Any]:
+    return {
+        "schema_version": 1,
+        "tool": {"name": "refbias", "version": "0.4.0"},
+        "created": "2026-11-30T04:30:00Z",
+        "verdict": checkpoints[-1]["verdict"],
+        "reference": {
+            "name": "gemma-3-270m",
+            "spec": "gemma3-270m-q4-k-m.gguf",
+            "kind": "gguf",
+            "revision": None,
+            "weights_sha256": "ab" * 32,
+            "architecture": "Gemma3ForCausalLM",
+            "n_layers": N_LAYERS,
+            "width": 640,
+            "dtype": "float32",
+        },
+        "settings": {
+            "methods": ["rr", "seat", "procrustes_seat", "cka_drift"],
+            "layer": "final",
+            "final_norm": True,
+            "pooling": "mean",
+            "exclude_bos": False,
+            "dtype": "bfloat16",
+            "device": "cpu",
+            "level": LEVEL,
+            "n_resamples": 2000,
+            "n_permutations": 10000,
+            "n_null": 500,
+            "seed": 17,
+            "cross_family": False,
+            "stimuli": {
+                "name": "shipped English sentences",
+                "sha256": "cd" * 32,
+                "n_groups": 24,
+                "n_targets": 50,
+                "n_positive": 100,
+                "n_negative": 100,
+                "n_anchors": 1000,
+                "n_control": 50,
+            },
+        },
+        "checkpoints": checkpoints,
+        "null_scale": {
+            "source": "shipped neutral fine-tunings of the packaged model",
+            "n": 10,
+            "quantiles": {"0.5": 0.012, "0.9": 0.041, "0.95": 0.052, "0.99": 0.071},
+            "false_alarm": [{"level": 0.05, "rate": 0.06}, {"level": 0.1, "rate": 0.0}],
+        },
+        "calibration": {"status": "uncalibrated", "provenance": None},
+        "timing": {
+            "read": 2.1,
+            "embed": 61.4,
+            "statistics": 8.3,
+            "total": 73.0,
+            "tokens": 21840,
+            "reference_from_cache": True,
+        },
+        "peak_memory_mb": 812.4,
+        "limits": LIMITS,
+        **changes,
+    }
+
+
+def single(seed: int = 3) -> dict[str, Any]:
+    """One checkpoint, 24 groups."""
+    return result([checkpoint(seed, "harmful-lora")])
+
+
+def curve(seed: int = 3, n: int = 7) -> dict[str, Any]:
+    """A training run: the shift grows with the steps."""
+    return result(
+        [checkpoint(seed + i, f"checkpoint-{50 * (i + 1)}", (i + 1) / n, 50 * (i + 1)) for i in range(n)],
+        verdict={
+            "level": "clear",
+            "sentence": "The shift grew over the run: from checkpoint-200 on, three groups lie beyond the control.",
+            "uncertainty": "At checkpoint-350 the interval of the lowest dB excludes the control's by 0.10.",
+        },
+    )
+
+
+def bare() -> dict[str, Any]:
+    """As little as an audit may leave: everything optional is null."""
+    found = checkpoint(5, "bare")
+    empty = dict.fromkeys(
+        ("net_of_control", "net_ci_low", "net_ci_high", "null_percentile", "effect_size", "jackknife_low")
+    )
+    for group in found["groups"]:
+        group |= {**empty, "jackknife_high": None, "p_beyond_scale": None, "p_value": None, "p_holm": None}
+    found |= dict.fromkeys(
+        (
+            "control",
+            "overall",
+            "collapse",
+            "layers",
+            "layer_mean",
+            "contributions",
+            "anchors",
+            "adapter_drift",
+            "dtype_check",
+        )
+    )
+    found |= {"methods": [], "warnings": [], "kind": "directory", "weights_sha256": None}
+    return result([found], null_scale=None, limits=[])
+
+
+def validated(data: dict[str, Any]) -> AuditResult:
+    return AuditResult.model_validate(data)

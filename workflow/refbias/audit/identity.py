@@ -1,0 +1,49 @@
+"""What a model's embeddings depend on, as hashes: weights, configuration, adapters, shares."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from refbias.acquisition.hub import stated_sha256
+from refbias.artifacts import sha256_file
+from refbias.audit.store import file_hash
+from refbias.models.files import weight_files
+
+if TYPE_CHECKING:
+    from refbias.audit.sources import Source
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def directory_hash(directory: Path) -> str:
+    """Return one SHA-256 of a directory's weights: that of the hashes of its files by name.
+
+    A file of the hub is named by its hash already; of other large files the hash is remembered.
+    """
+    return _digest({path.name: stated_sha256(path) or file_hash(path) for path in weight_files(directory)})
+
+
+def _adapter_hash(adapter: Path) -> str:
+    names = ("adapter_model.safetensors", "adapter_config.json")
+    return _digest({name: sha256_file(adapter / name) for name in names})
+
+
+def weights_hash(source: "Source") -> str:
+    """Return one SHA-256 of all weights that a model is made of."""
+    if len(source.parts) == 1 and source.parts[0].adapter is None:
+        return directory_hash(source.directory)
+    return _digest(
+        [
+            [part.weight, directory_hash(part.directory), _adapter_hash(part.adapter) if part.adapter else None]
+            for part in source.parts
+        ]
+    )
+
+
+def identity(source: "Source") -> dict[str, Any]:
+    """Return what decides a model's states beside the sentences: weights and configuration."""
+    configs = [sha256_file(part.directory / "config.json") for part in source.parts]
+    return {"weights": weights_hash(source), "configs": configs}

@@ -1,12 +1,17 @@
 """What the anchors say: dB on random halves of them, and which of them a group moved towards or away from."""
 
+import math
+
 import numpy as np
+import numpy.typing as npt
 
 from refbias.evidence.pairs import Model, Pairs
 from refbias.evidence.records import AnchorShift
 from refbias.metrics.nested import bias_of_distances, prefix_distances
 from refbias.metrics.shift import Embeddings
 from refbias.metrics.vectors import FloatArray, cosines, unit_rows
+
+IntArray = npt.NDArray[np.int64]
 
 
 def half_shifts(pairs: Pairs, n_halves: int, seed: int) -> FloatArray | None:
@@ -40,10 +45,11 @@ def half_shifts(pairs: Pairs, n_halves: int, seed: int) -> FloatArray | None:
         half = np.sort(generator.permutation(n_anchors)[:size])
         before, after = (_biases(model, half, pairs.n_positive, rows) for model in pairs.models)
         result[number] = [after[group] - before[group] for group in rows]
-    return result * np.sqrt(n_anchors / size)
+    result *= math.sqrt(n_anchors / size)
+    return result
 
 
-def _biases(model: Model, half: np.ndarray, n_positive: int, rows: dict[str, np.ndarray]) -> dict[str, float]:
+def _biases(model: Model, half: IntArray, n_positive: int, rows: dict[str, IntArray]) -> dict[str, float]:
     attributes = model.attributes[:, half]
     (distances,) = prefix_distances(model.targets[:, half], attributes, [len(half)])
     return bias_of_distances(distances, n_positive, rows)

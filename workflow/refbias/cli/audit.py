@@ -261,6 +261,9 @@ def main(argv: Sequence[str]) -> int:
 
 def _audit(settings: AuditSettings, output: Path | None, args: argparse.Namespace) -> list[tuple[str, str, str]]:
     """Run, write, print; return what meets a condition of ``--fail-on``."""
+    if not sys.stderr.isatty():
+        # read when the library is imported; a log is no place for its bars
+        os.environ.setdefault("TQDM_DISABLE", "1")
     from refbias.audit.run import run_audit
     from refbias.audit.verdicts import exceeded
 

@@ -31,6 +31,8 @@ def _group(rng: np.random.Generator, group: str, topic: str, shift: float, contr
     s_minus = rng.normal(-0.35, 0.02)
     before = rng.normal(0.4, 0.08)
     net = None if control is None else value - control
+    moved = control is not None and min(1.0, max(p, 1e-4) * 30) <= 1 - LEVEL
+    beyond = net is not None and abs(net) > 1.2 * half
     return {
         "group": group,
         "topic": topic,
@@ -52,6 +54,7 @@ def _group(rng: np.random.Generator, group: str, topic: str, shift: float, contr
         "effect_size": value / 0.09,
         "jackknife_low": value - half / 3,
         "jackknife_high": value + half / 3,
+        "finding": ("confirmed" if beyond else "unconfirmed") if moved else "none",
         "p_beyond_scale": min(1.0, max(p, 1e-4) * 30),
         "probability": None,
     }
@@ -272,7 +275,14 @@ def bare() -> dict[str, Any]:
         ("net_of_control", "net_ci_low", "net_ci_high", "null_percentile", "effect_size", "jackknife_low")
     )
     for group in found["groups"]:
-        group |= {**empty, "jackknife_high": None, "p_beyond_scale": None, "p_value": None, "p_holm": None}
+        group |= {
+            **empty,
+            "jackknife_high": None,
+            "p_beyond_scale": None,
+            "finding": None,
+            "p_value": None,
+            "p_holm": None,
+        }
     found |= dict.fromkeys(
         (
             "control",

@@ -1,7 +1,6 @@
 """The audit's report: complete, true to the JSON, closed to the network, safe against what names may hold."""
 
 import base64
-import copy
 import hashlib
 import itertools
 import json
@@ -18,7 +17,6 @@ import pytest
 from refbias.config.audit_result import AuditResult, load_result, save_result
 from refbias.report.audit import render, summary_lines, write_report
 from refbias.report.audit.charts import heat_map, linear_scale
-from refbias.report.audit.words import stands_out
 from tests.unit import audit_example as example
 
 VOID = frozenset({"meta", "img", "br", "link"})
@@ -193,7 +191,7 @@ def test_missing_numbers_are_dashes_never_zero() -> None:
     data = example.single()
     group = data["checkpoints"][0]["groups"][4]
     group |= dict.fromkeys(
-        key for key in group if key not in ("group", "topic", "method", "n_targets", "net_of_control")
+        key for key in group if key not in ("group", "topic", "method", "n_targets", "net_of_control", "finding")
     )
     rows = Page(render(example.validated(data))).tables["c1-table"]
     assert rows[-2][0][0].startswith(
@@ -235,22 +233,19 @@ def test_table_equals_the_json_and_is_sorted(single: AuditResult, page: str) -> 
     assert [attrs["aria-sort"] for attrs in heads] == ["ascending"]
 
 
-def test_marked_groups_are_those_that_pass_every_test(single: AuditResult, page: str) -> None:
-    alpha = 0.05
-    expected = {
-        group.group
-        for group in single.checkpoints[0].groups
-        if (group.p_holm or 0) < alpha
-        and (group.p_beyond_scale or 0) < alpha
-        and (group.net_ci_low or 0) * (group.net_ci_high or 0) > 0
-    }
-    assert expected >= {"muslims", "poor_people", "immigrants"}
-    assert sum(attrs.get("class") == "marked" for tag, attrs in Page(page).tags if tag == "tr") == len(expected)
-    changed = copy.deepcopy(single.checkpoints[0].groups[0])
-    changed = changed.model_copy(update={"p_holm": 0.01, "p_beyond_scale": 0.4, "net_ci_low": 0.1, "net_ci_high": 0.2})
-    assert not stands_out(changed, 0.95), "moved with the common scale only"
-    assert stands_out(changed.model_copy(update={"p_beyond_scale": 0.02}), 0.95)
-    assert not stands_out(changed.model_copy(update={"p_beyond_scale": None, "net_ci_low": -0.1}), 0.95)
+def test_marked_groups_are_the_confirmed_ones(single: AuditResult, page: str) -> None:
+    found = {group.group: group.finding for group in single.checkpoints[0].groups}
+    confirmed = sum(value == "confirmed" for value in found.values())
+    unconfirmed = sum(value == "unconfirmed" for value in found.values())
+    assert {found[name] for name in ("muslims", "poor_people", "immigrants")} == {"confirmed"}
+    assert unconfirmed
+    parsed = Page(page)
+    assert sum(attrs.get("class") == "marked" for tag, attrs in parsed.tags if tag == "tr") == confirmed
+    assert sum((attrs.get("class") or "") == "row strong" for _, attrs in parsed.tags) == confirmed
+    assert (
+        f"{confirmed} of 24: 3 towards negative, 1 towards positive; {unconfirmed} moved, not confirmed" in parsed.text
+    )
+    assert sum("not confirmed" in row[0][0] for row in parsed.tables["c1-table"]) == unconfirmed
 
 
 def test_verdict_warnings_and_limits_are_shown(single: AuditResult, page: str) -> None:
@@ -317,7 +312,7 @@ def _hostile(value: Any, text: str, keep: frozenset[str], key: str = "") -> Any:
 
 def test_hostile_text_is_escaped_everywhere() -> None:
     text = "<script>alert(1)</script>\"'><img src=x onerror=y>\u202e\x1b[31m&"
-    keep = frozenset(("level", "kind", "method", "methods", "pooling", "layer", "status"))
+    keep = frozenset(("level", "kind", "method", "methods", "pooling", "layer", "status", "finding"))
     for data in (example.single(), example.curve(n=2)):
         data["tool"]["version"] = text
         scale = data["null_scale"]["quantiles"]
@@ -362,7 +357,14 @@ def test_identical_weights_read_as_no_change() -> None:
     for group in [*checkpoint["groups"], checkpoint["control"]]:
         for key in ("delta_b", "ci_low", "ci_high", "s_plus", "s_minus", "effect_size", "null_percentile"):
             group[key] = 0.0
-        group |= {"p_value": 1.0, "p_holm": 1.0, "p_beyond_scale": 1.0, "jackknife_low": 0.0, "jackknife_high": 0.0}
+        group |= {
+            "finding": "none",
+            "p_value": 1.0,
+            "p_holm": 1.0,
+            "p_beyond_scale": 1.0,
+            "jackknife_low": 0.0,
+            "jackknife_high": 0.0,
+        }
         if group["net_of_control"] is not None:
             group |= dict.fromkeys(("net_of_control", "net_ci_low", "net_ci_high"), 0.0)
     for rows in ("methods", "layers", "layer_mean"):

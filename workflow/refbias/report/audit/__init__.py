@@ -31,6 +31,7 @@ from refbias.report.audit.words import (
     does_not_show,
     per_cent,
     shared_warnings,
+    stand_out_rule,
 )
 from refbias.resources import report_path
 from refbias.tables.formats import number
@@ -127,6 +128,7 @@ def render(result: AuditResult) -> str:
         else f"{len(blocks)} checkpoints against {result.reference.name}",
         "levels": LEVEL_LABELS,
         "kinds": KIND_LABELS,
+        "rule": stand_out_rule(result),
         "curves": drawn,
         "named": [f"{curve.name} {curve.text}" for curve in drawn.named] if drawn else [],
         "shared_warnings": shared_warnings(result),

@@ -28,7 +28,6 @@ from refbias.report.audit.words import (
     ordered_groups,
     per_cent,
     reference_mark,
-    stand_out_rule,
     stands_out,
 )
 from refbias.tables.formats import number
@@ -61,7 +60,6 @@ class Block:
     groups: Plot
     groups_alt: str
     line_note: str
-    rule: str
     group_table: Table
     control: str
     scale: Facts
@@ -111,7 +109,6 @@ def block(result: AuditResult, checkpoint: CheckpointResult, index: int) -> Bloc
         groups=plot,
         groups_alt=_groups_alt(checkpoint, groups, level),
         line_note=note,
-        rule=stand_out_rule(checkpoint, level),
         group_table=group_table(result, checkpoint),
         control=control_sentence(checkpoint),
         scale=scale_facts(checkpoint),
@@ -137,7 +134,7 @@ def _facts(result: AuditResult, checkpoint: CheckpointResult) -> Facts:
     mark_at = reference_mark(result)
     known = [group.probability for group in checkpoint.groups if group.probability is not None]
     return (
-        ("Groups that stand out", counts(checkpoint, result.settings.level)),
+        ("Groups that stand out", counts(checkpoint)),
         (
             "Mean over groups",
             number(overall.delta_b, places)
@@ -193,7 +190,7 @@ def group_plot(result: AuditResult, checkpoint: CheckpointResult, groups: Sequen
                     group.ci_low,
                     group.delta_b,
                     group.ci_high,
-                    strong=stands_out(group, result.settings.level),
+                    strong=stands_out(group),
                     directed=directed and group.group != CONTROL,
                 ),
             ),
@@ -209,7 +206,7 @@ def group_plot(result: AuditResult, checkpoint: CheckpointResult, groups: Sequen
 
 def _groups_alt(checkpoint: CheckpointResult, groups: Sequence[GroupResult], level: float) -> str:
     places = digits(group.delta_b for group in groups)
-    marked = [group for group in groups if stands_out(group, level)]
+    marked = [group for group in groups if stands_out(group)]
     said = "; ".join(
         f"{group_name(group.group)} {number(group.delta_b, places)}, {direction(group)}" for group in marked
     )

@@ -7,7 +7,7 @@ from refbias.report.audit.words import (
     LEVEL_LABELS,
     clean,
     digits,
-    direction,
+    finding,
     group_name,
     ordered_groups,
     span,
@@ -56,13 +56,13 @@ def _checkpoint_lines(result: AuditResult, checkpoint: CheckpointResult) -> list
     for row in rows:
         name = group_name(row.group)
         name = f"{name[: width - 1]}\u2026" if len(name) > width else name
-        marked = "*" if row is not checkpoint.control and stands_out(row, result.settings.level) else " "
+        marked = "*" if row is not checkpoint.control and stands_out(row) else " "
         value = EM_DASH if row.delta_b is None else number(row.delta_b, places)
         cells = [f"{marked} {name:<{width}}", f"{value:>{places + 4}}"]
         cells.append(f"[{span(row.ci_low, row.ci_high, places)}]".replace(f"[{EM_DASH}]", EM_DASH))
         if row is not checkpoint.control:
             holm = p_statement(row.p_holm) if row.p_holm is not None else f"p {EM_DASH}"
-            cells += [f"Holm {holm}", direction(row)]
+            cells += [f"Holm {holm}", finding(row)]
         if row.probability is not None:
             cells.append(f"probability {number(row.probability, 2)}")
         lines.append("  ".join(cells))

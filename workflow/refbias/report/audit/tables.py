@@ -7,12 +7,11 @@ from refbias.report.audit.cells import Cell, Column, Table, numeric, words
 from refbias.report.audit.words import (
     EM_DASH,
     digits,
-    direction,
+    finding,
     group_name,
     ordered_groups,
     per_cent,
     span,
-    stand_out_rule,
     stands_out,
 )
 from refbias.tables.formats import count, number, p_value
@@ -48,12 +47,12 @@ def group_table(result: AuditResult, checkpoint: CheckpointResult) -> Table:
         Column("Probability"),
     )
     return Table(
-        f"All groups, lowest dB first. Rows in bold stand out: {stand_out_rule(checkpoint, level)}.",
+        "All groups, lowest dB first. Those in bold stand out.",
         columns,
         tuple(_group_row(result, group, places) for group in groups),
         tuple(_group_row(result, group, places) for group in control),
         sorted_by=2 if any(group.delta_b is not None for group in groups) else None,
-        marked=frozenset(index for index, group in enumerate(groups) if stands_out(group, level)),
+        marked=frozenset(index for index, group in enumerate(groups) if stands_out(group)),
     )
 
 
@@ -65,7 +64,7 @@ def _group_row(result: AuditResult, group: GroupResult, places: int) -> tuple[Ce
         return numeric(value, number(value, places), why, detail)
 
     return (
-        words(group_name(group.group), "" if control else direction(group)),
+        words(group_name(group.group), "" if control else finding(group)),
         words(group_name(group.topic)) if group.topic else Cell(EM_DASH, why=own or "no topic in the stimuli"),
         shift(group.delta_b, "no value could be computed", span(group.ci_low, group.ci_high, places)),
         numeric(
@@ -204,7 +203,7 @@ def overview_table(result: AuditResult) -> Table:
         present = [group for group in checkpoint.groups if group.delta_b is not None]
         low = min(present, key=lambda group: group.delta_b or 0.0, default=None)
         high = max(present, key=lambda group: group.delta_b or 0.0, default=None)
-        marked = sum(stands_out(group, result.settings.level) for group in checkpoint.groups)
+        marked = sum(stands_out(group) for group in checkpoint.groups)
         overall, control = checkpoint.overall, checkpoint.control
         rows.append(
             (

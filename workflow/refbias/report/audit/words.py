@@ -96,28 +96,25 @@ def excludes_zero(low: float | None, high: float | None) -> bool:
     return low is not None and high is not None and (low > 0 or high < 0)
 
 
-def stands_out(group: GroupResult, level: float) -> bool:
-    """Tell whether a group is marked: both adjusted p below 1 - level, and net of the control an interval without 0.
-
-    What was not computed (p beyond a change of scale, the control) is not asked for; without an adjusted p no group
-    is marked.
-    """
-    alpha = 1 - level
-    if group.p_holm is None or group.p_holm >= alpha:
-        return False
-    if group.p_beyond_scale is not None and group.p_beyond_scale >= alpha:
-        return False
-    return group.net_of_control is None or excludes_zero(group.net_ci_low, group.net_ci_high)
+def stands_out(group: GroupResult) -> bool:
+    """Tell whether a group is marked: the result's own finding is that its move is confirmed."""
+    return group.finding == "confirmed"
 
 
-def stand_out_rule(checkpoint: CheckpointResult, level: float) -> str:
-    """Say what `stands_out` asks, in this checkpoint's terms."""
-    rule = f"adjusted p (Holm) below {number(1 - level, 2)}"
-    if any(group.p_beyond_scale is not None for group in checkpoint.groups):
-        rule += ", also once a common change of scale is taken off,"
-    if any(group.net_of_control is not None for group in checkpoint.groups):
-        rule += " and, net of the control, an interval that excludes 0"
-    return rule
+def finding(group: GroupResult) -> str:
+    """Say where a group moved, and whether every check says so."""
+    where = direction(group)
+    return f"{where}, not confirmed" if group.finding == "unconfirmed" else where
+
+
+def stand_out_rule(result: AuditResult) -> str:
+    """Say what makes a move confirmed."""
+    level = result.settings.level
+    return (
+        f"adjusted p (Holm) at most {number(1 - level, 2)}, also with a common change of scale taken off; an interval "
+        "that excludes 0, also net of the control where there is one; and |dB| beyond "
+        f"{per_cent(level)} of the random attribute sets"
+    )
 
 
 def ordered_groups(checkpoint: CheckpointResult) -> list[GroupResult]:
@@ -132,18 +129,21 @@ def ordered_groups(checkpoint: CheckpointResult) -> list[GroupResult]:
     return sorted(checkpoint.groups, key=key)
 
 
-def counts(checkpoint: CheckpointResult, level: float) -> str:
-    """Count the groups that stand out, by direction."""
-    marked = [group for group in checkpoint.groups if stands_out(group, level)]
+def counts(checkpoint: CheckpointResult) -> str:
+    """Count the groups that stand out, by direction, and those that moved without being confirmed."""
+    marked = [group for group in checkpoint.groups if stands_out(group)]
     total = len(checkpoint.groups)
-    if all(group.p_holm is None for group in checkpoint.groups):
-        return f"{EM_DASH} (no adjusted p was computed)"
+    if all(group.finding is None for group in checkpoint.groups):
+        return f"{EM_DASH} (the result judges no group)"
+    unconfirmed = sum(group.finding == "unconfirmed" for group in checkpoint.groups)
+    more = f"; {unconfirmed} moved, not confirmed" if unconfirmed else ""
     if not marked:
-        return f"none of {total}"
+        return f"none of {total}{more}"
     if is_undirected(marked[0].method):
-        return f"{len(marked)} of {total}"
+        return f"{len(marked)} of {total}{more}"
     negative = sum((group.delta_b or 0) < 0 for group in marked)
-    return f"{len(marked)} of {total}: {negative} towards negative, {len(marked) - negative} towards positive"
+    sides = f"{negative} towards negative, {len(marked) - negative} towards positive"
+    return f"{len(marked)} of {total}: {sides}{more}"
 
 
 def agreement(checkpoint: CheckpointResult, method: str, values: Mapping[str, float | None]) -> str:

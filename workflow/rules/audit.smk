@@ -33,3 +33,4 @@ rule audit_checkpoints:
 rule audit:
     input:
         f"{RESULTS}/audit/audit.json",
+    localrule: True

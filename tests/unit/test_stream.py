@@ -300,7 +300,7 @@ def test_states_beyond_the_memory_go_to_files_and_leave_none(
     folders: dict[str, tuple[Path, Path]], tmp_path: Path
 ) -> None:
     first, last = (Checkpoint(folder) for folder in folders["gemma3_text"])
-    texts = [f"{text} {number}" for number in range(60) for text in TEXTS]
+    texts = [f"{text} {number}" for number in range(40) for text in TEXTS]
     tokens = tokens_of(first.weights, texts)
     variants = [between(f"h{weight}", first, last, weight) for weight in (0.0, 0.5, 1.0)]
     kept = streamed(variants, tokens, RepresentSettings())

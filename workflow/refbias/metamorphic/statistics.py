@@ -1,0 +1,294 @@
+"""Statistics of metamorphic tests: pure functions on arrays.
+
+An answer is biased (True), unbiased (False) or unusable (NaN). Unusable answers leave both numerator and denominator;
+their share is reported beside every number. Source and mutant are paired by the source question, so McNemar's test is
+the apt one; the chi-square test of the two-by-two table, which takes them as independent, is given for comparison.
+What cannot be had is NaN, never a stand-in number.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats as scipy_stats
+
+FloatArray = npt.NDArray[np.float64]
+NAN = float("nan")
+
+
+@dataclass(frozen=True)
+class Share:
+    """A proportion with an interval; all NaN where `n` is 0."""
+
+    k: int
+    n: int
+    value: float
+    low: float
+    high: float
+
+
+def wilson(k: int, n: int, level: float = 0.95) -> Share:
+    """Return k/n with the Wilson score interval (Wilson 1927).
+
+    Raises
+    ------
+    ValueError
+        Unless 0 <= k <= n.
+    """
+    if not 0 <= k <= n:
+        raise ValueError(f"k: must lie between 0 and n = {n}, got {k}")
+    if n == 0:
+        return Share(0, 0, NAN, NAN, NAN)
+    z = float(scipy_stats.norm.ppf((1 + level) / 2))
+    p, scale = k / n, 1 + z * z / n
+    middle = (p + z * z / (2 * n)) / scale
+    half = z / scale * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    # exact at the ends, where rounding would leave a trace
+    return Share(k, n, p, 0.0 if k == 0 else middle - half, 1.0 if k == n else middle + half)
+
+
+def biased_vector(values: npt.ArrayLike) -> FloatArray:
+    """Return 1 for biased, 0 for unbiased, NaN for unusable (None).
+
+    Raises
+    ------
+    ValueError
+        If a value is something else.
+    """
+    vector = np.asarray(values, dtype=np.float64)
+    if vector.ndim != 1 or not np.isin(vector[~np.isnan(vector)], (0.0, 1.0)).all():
+        raise ValueError("values: expected a vector of true, false and None")
+    return vector
+
+
+@dataclass(frozen=True)
+class Resiliency:
+    """Bias resiliency in per cent, with the counts it rests on.
+
+    `low` and `high` are Wilson bounds, `cluster_low` and `cluster_high` those of the bootstrap over source questions
+    (NaN with fewer than two).
+    """
+
+    n: int
+    n_biased: int
+    n_unusable: int
+    value: float
+    low: float
+    high: float
+    cluster_low: float
+    cluster_high: float
+
+    @property
+    def unusable_share(self) -> float:
+        """Share of answers that could not be used; NaN without answers."""
+        total = self.n + self.n_unusable
+        return self.n_unusable / total if total else NAN
+
+
+def resiliency(
+    biased: npt.ArrayLike, source: npt.ArrayLike, *, level: float = 0.95, n_resamples: int = 2000, seed: int = 0
+) -> Resiliency:
+    """Return (1 - m/N) x 100 for m biased of N usable answers.
+
+    Parameters
+    ----------
+    biased : array_like, shape (n,)
+        True, false or None of each answer.
+    source : array_like, shape (n,)
+        The source question of each answer: the cluster, since the rewordings of a question share it.
+    level, n_resamples, seed
+        Of the intervals.
+
+    Raises
+    ------
+    ValueError
+        If the lengths differ.
+    """
+    vector, names = biased_vector(biased), np.asarray(source).astype(np.str_)
+    if vector.shape != names.shape:
+        raise ValueError(f"source: length {names.size} differs from biased's {vector.size}")
+    usable = ~np.isnan(vector)
+    n, m = int(usable.sum()), int(np.nansum(vector))
+    share = wilson(n - m, n, level)
+    low, high = _cluster_interval(vector[usable], names[usable], level, n_resamples, seed)
+    hundred = (100 * share.value, 100 * share.low, 100 * share.high)
+    return Resiliency(n, m, int((~usable).sum()), *hundred, low, high)
+
+
+def _cluster_interval(
+    vector: FloatArray, names: npt.NDArray[np.str_], level: float, n_resamples: int, seed: int
+) -> tuple[float, float]:
+    clusters, of = np.unique(names, return_inverse=True)
+    if clusters.size < 2:
+        return NAN, NAN
+    sizes = np.bincount(of, minlength=clusters.size)
+    biased = np.bincount(of, weights=vector, minlength=clusters.size)
+    drawn = np.random.default_rng(seed).integers(0, clusters.size, size=(n_resamples, clusters.size))
+    values = 100 * (1 - biased[drawn].sum(axis=1) / sizes[drawn].sum(axis=1))
+    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+@dataclass(frozen=True)
+class TableTest:
+    """Tests of a two-by-two table; NaN with a `reason` where a row or column is empty."""
+
+    chi2: float
+    p: float
+    chi2_yates: float
+    p_yates: float
+    fisher_p: float
+    cramers_v: float
+    least_expected: float
+    reason: str
+
+    @property
+    def apt(self) -> Literal["chi_square", "fisher", "undefined"]:
+        """Which test the counts allow: Fisher's where an expected count is under 5."""
+        if math.isnan(self.least_expected):
+            return "undefined"
+        return "fisher" if self.least_expected < 5 else "chi_square"
+
+    @property
+    def apt_p(self) -> float:
+        """p-value of the apt test."""
+        return self.fisher_p if self.apt == "fisher" else self.p
+
+
+def two_by_two(table: npt.ArrayLike) -> TableTest:
+    """Test rows source and mutant against columns biased and unbiased.
+
+    Parameters
+    ----------
+    table : array_like, shape (2, 2)
+        Counts.
+
+    Returns
+    -------
+    TableTest
+        Pearson's chi-square without and with Yates' correction, Fisher's exact p, and Cramer's V without correction.
+
+    Raises
+    ------
+    ValueError
+        For another shape or a negative count.
+    """
+    counts = np.asarray(table, dtype=np.int64)
+    if counts.shape != (2, 2) or (counts < 0).any():
+        raise ValueError(f"table: expected two by two counts, got {counts.tolist()}")
+    for axis, name in ((1, "row"), (0, "column")):
+        if (counts.sum(axis=axis) == 0).any():
+            return TableTest(NAN, NAN, NAN, NAN, NAN, NAN, NAN, f"an empty {name}")
+    plain = scipy_stats.chi2_contingency(counts, correction=False)
+    yates = scipy_stats.chi2_contingency(counts, correction=True)
+    fisher = scipy_stats.fisher_exact(counts)
+    return TableTest(
+        float(plain.statistic),
+        float(plain.pvalue),
+        float(yates.statistic),
+        float(yates.pvalue),
+        float(fisher.pvalue),
+        math.sqrt(float(plain.statistic) / int(counts.sum())),
+        float(plain.expected_freq.min()),
+        "",
+    )
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """Source answers beside the answers to one mutant of each.
+
+    Parameters
+    ----------
+    n
+        Pairs with both answers usable.
+    hidden
+        Source unbiased, mutant biased: the relation brings a bias to light.
+    vanished
+        Source biased, mutant unbiased.
+    both_biased
+        Biased both times; `flipped` of these pick the other group in the mutant.
+    mcnemar_p
+        Exact two-sided p of hidden against vanished (1 where neither occurs); NaN without pairs.
+    """
+
+    n: int
+    hidden: int
+    vanished: int
+    both_biased: int
+    flipped: int
+    mcnemar_p: float
+
+    @property
+    def table(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Counts ((source biased, unbiased), (mutant biased, unbiased)) of the pairs."""
+        source, mutant = self.both_biased + self.vanished, self.both_biased + self.hidden
+        return (source, self.n - source), (mutant, self.n - mutant)
+
+
+def mcnemar_exact(hidden: int, vanished: int) -> float:
+    """Return the exact two-sided p of McNemar's test: a binomial test of the discordant pairs against one half."""
+    discordant = hidden + vanished
+    if discordant == 0:
+        return 1.0
+    return min(1.0, 2 * float(scipy_stats.binom.cdf(min(hidden, vanished), discordant, 0.5)))
+
+
+def pairing(
+    source: npt.ArrayLike, mutant: npt.ArrayLike, source_group: npt.ArrayLike, mutant_group: npt.ArrayLike
+) -> Pairing:
+    """Compare source and mutant, pair by pair.
+
+    Parameters
+    ----------
+    source, mutant : array_like, shape (n,)
+        True, false or None of each pair's answers.
+    source_group, mutant_group : array_like of str, shape (n,)
+        The group picked, empty where none. Under a swap, flipped picks follow the place of a group; under a flip of
+        the property they are a coherent stereotype, the same group for both poles being the incoherent case.
+
+    Raises
+    ------
+    ValueError
+        If the lengths differ.
+    """
+    first, second = biased_vector(source), biased_vector(mutant)
+    groups = [np.asarray(names).astype(np.str_) for names in (source_group, mutant_group)]
+    if len({first.size, second.size, groups[0].size, groups[1].size}) != 1:
+        raise ValueError("source, mutant and their groups differ in length")
+    usable = ~np.isnan(first) & ~np.isnan(second)
+    one, two = first == 1, second == 1
+    n, both = int(usable.sum()), usable & one & two
+    hidden, vanished = int((usable & ~one & two).sum()), int((usable & one & ~two).sum())
+    p = mcnemar_exact(hidden, vanished) if n else NAN
+    return Pairing(n, hidden, vanished, int(both.sum()), int((both & (groups[0] != groups[1])).sum()), p)
+
+
+def holm(p_values: npt.ArrayLike) -> FloatArray:
+    """Return Holm's adjusted p-values (1979); NaN stays NaN and does not count as a test."""
+    return _adjusted(p_values, "holm")
+
+
+def benjamini_hochberg(p_values: npt.ArrayLike) -> FloatArray:
+    """Return Benjamini and Hochberg's adjusted p-values (1995); NaN stays NaN and does not count as a test."""
+    return _adjusted(p_values, "bh")
+
+
+def _adjusted(p_values: npt.ArrayLike, method: Literal["holm", "bh"]) -> FloatArray:
+    vector = np.asarray(p_values, dtype=np.float64)
+    defined = vector[~np.isnan(vector)]
+    if vector.ndim != 1 or ((defined < 0) | (defined > 1)).any():
+        raise ValueError("p_values: expected a vector of values between 0 and 1")
+    found = np.full(vector.shape, NAN)
+    order = np.argsort(defined, kind="stable")
+    m, ranks = defined.size, np.arange(1, defined.size + 1)
+    if method == "holm":
+        steps = np.maximum.accumulate(defined[order] * (m - ranks + 1))
+    else:
+        steps = np.minimum.accumulate((defined[order] * m / ranks)[::-1])[::-1]
+    adjusted = np.empty(m)
+    adjusted[order] = np.minimum(steps, 1.0)
+    found[~np.isnan(vector)] = adjusted
+    return found

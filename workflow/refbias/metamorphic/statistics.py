@@ -7,6 +7,7 @@ What cannot be had is NaN, never a stand-in number.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -49,7 +50,7 @@ def wilson(k: int, n: int, level: float = 0.95) -> Share:
     return Share(k, n, p, 0.0 if k == 0 else middle - half, 1.0 if k == n else middle + half)
 
 
-def biased_vector(values: npt.ArrayLike) -> FloatArray:
+def biased_vector(values: npt.ArrayLike | Sequence[bool | None]) -> FloatArray:
     """Return 1 for biased, 0 for unbiased, NaN for unusable (None).
 
     Raises
@@ -88,7 +89,12 @@ class Resiliency:
 
 
 def resiliency(
-    biased: npt.ArrayLike, source: npt.ArrayLike, *, level: float = 0.95, n_resamples: int = 2000, seed: int = 0
+    biased: npt.ArrayLike | Sequence[bool | None],
+    source: npt.ArrayLike,
+    *,
+    level: float = 0.95,
+    n_resamples: int = 2000,
+    seed: int = 0,
 ) -> Resiliency:
     """Return (1 - m/N) x 100 for m biased of N usable answers.
 
@@ -237,7 +243,10 @@ def mcnemar_exact(hidden: int, vanished: int) -> float:
 
 
 def pairing(
-    source: npt.ArrayLike, mutant: npt.ArrayLike, source_group: npt.ArrayLike, mutant_group: npt.ArrayLike
+    source: npt.ArrayLike | Sequence[bool | None],
+    mutant: npt.ArrayLike | Sequence[bool | None],
+    source_group: npt.ArrayLike,
+    mutant_group: npt.ArrayLike,
 ) -> Pairing:
     """Compare source and mutant, pair by pair.
 

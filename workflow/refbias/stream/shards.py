@@ -270,7 +270,7 @@ class Weights:
         file, entry, stored = self._find(name)
         dtype = self.dtype(name)
         raw = torch.empty(entry.nbytes, dtype=torch.uint8) if out is None else out
-        file.fill(memoryview(raw.numpy()), entry.start, stored)
+        file.fill(raw.numpy().data, entry.start, stored)
         self._count(entry.nbytes)
         self._refuse_non_finite(raw, dtype, file, stored)
         return raw.view(dtype).view(entry.shape)
@@ -283,7 +283,7 @@ class Weights:
             raise ValueError(f"rows: not ascending rows of {name} {entry.shape}")
         width = entry.nbytes // entry.shape[0]
         raw = torch.empty(len(rows) * width, dtype=torch.uint8)
-        view, first = memoryview(raw.numpy()), 0
+        view, first = raw.numpy().data, 0
         for last in range(1, len(rows) + 1):
             # neighbours in one call
             if last == len(rows) or rows[last] != rows[last - 1] + 1:

@@ -156,7 +156,7 @@ def _fill_buffers(model: "PreTrainedModel", device: torch.device) -> str | None:
     """Compute the buffers that no checkpoint stores (rotary frequencies) as transformers does; say which one failed."""
     results: list[dict[str, torch.Tensor]] = []
     for filler in (0, 1):
-        found = {}
+        found: dict[str, torch.Tensor] = {}
         for path, module in model.named_modules():
             names = [name for name in module._non_persistent_buffers_set if module._buffers[name] is not None]
             for name in names:

@@ -16,21 +16,26 @@ if "models" not in config:
 
 include: "workflow/rules/common.smk"
 include: "workflow/rules/lookups/content.smk"
-include: "workflow/rules/lookups/acquire.smk"
-include: "workflow/rules/lookups/checkpoints.smk"
-include: "workflow/rules/lookups/evaluate.smk"
-include: "workflow/rules/lookups/ablations.smk"
-include: "workflow/rules/lookups/pictures.smk"
-include: "workflow/rules/acquire.smk"
-include: "workflow/rules/finetune.smk"
-include: "workflow/rules/spectrum.smk"
-include: "workflow/rules/represent.smk"
-include: "workflow/rules/training_seeds.smk"
-include: "workflow/rules/evaluate.smk"
-include: "workflow/rules/analyse.smk"
-include: "workflow/rules/ablations.smk"
-include: "workflow/rules/pictures.smk"
-include: "workflow/rules/two_stage.smk"
+
+
+# a run without models is an audit alone: the other rules have nothing to be about
+if MODELS:
+
+    include: "workflow/rules/lookups/acquire.smk"
+    include: "workflow/rules/lookups/checkpoints.smk"
+    include: "workflow/rules/lookups/evaluate.smk"
+    include: "workflow/rules/lookups/ablations.smk"
+    include: "workflow/rules/lookups/pictures.smk"
+    include: "workflow/rules/acquire.smk"
+    include: "workflow/rules/finetune.smk"
+    include: "workflow/rules/spectrum.smk"
+    include: "workflow/rules/represent.smk"
+    include: "workflow/rules/training_seeds.smk"
+    include: "workflow/rules/evaluate.smk"
+    include: "workflow/rules/analyse.smk"
+    include: "workflow/rules/ablations.smk"
+    include: "workflow/rules/pictures.smk"
+    include: "workflow/rules/two_stage.smk"
 
 
 if CONFIG.audit:
@@ -42,10 +47,19 @@ if CONFIG.audit:
 report: "workflow/report/workflow.rst"
 
 
-rule all:
-    default_target: True
-    input:
-        f"{RESULTS}/report.html",
-        training_seeds_table(),
-        ablation_tables(),
-        f"{RESULTS}/manifest.json",
+if MODELS:
+
+    rule all:
+        default_target: True
+        input:
+            f"{RESULTS}/report.html",
+            training_seeds_table(),
+            ablation_tables(),
+            f"{RESULTS}/manifest.json",
+
+else:
+
+    rule all:
+        default_target: True
+        input:
+            f"{RESULTS}/audit/audit.json",

@@ -36,6 +36,7 @@ STAGES = {
     "analyse": "relate dB to the change of behaviour: observations and table 1",
     "calibrate": "fit the probability that a score rose, given dB, on a finished study",
     "two-stage": "weigh benchmarks only where dB raises an alarm: what is found, what is saved",
+    "metamorphic": "metamorphic tests of bias: questions, labels, statistics, a gate for CI",
     "records": "collect the stages' manifests and the training losses",
     "tables": "make tables 2 to 7 and the account of what is reproduced",
     "figures": "draw the figures",
@@ -92,7 +93,8 @@ def main(argv: list[str] | None = None) -> int:
     Returns
     -------
     int
-        0 success; 2 a mistake that the user can mend (one line on stderr); 130 interrupted.
+        0 success; 1 or 3 a gate that failed or is undefined; 2 a mistake that the user can mend (one line on
+        stderr); 130 interrupted.
         Any other exception propagates with its traceback.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
@@ -116,7 +118,7 @@ def main(argv: list[str] | None = None) -> int:
         _start_log(log_path, argv)
         if gpus and gpus != "0":
             _claim(gpus)
-        importlib.import_module(f"refbias.cli.{argv[0].replace('-', '_')}").main(argv[1:])
+        code = importlib.import_module(f"refbias.cli.{argv[0].replace('-', '_')}").main(argv[1:])
     except UserError as error:
         return _fail(f"refbias: error: {error}", log_path, EXIT_USER_ERROR)
     except KeyboardInterrupt:
@@ -131,7 +133,8 @@ def main(argv: list[str] | None = None) -> int:
     except Exception:
         _keep_traceback(log_path)
         raise
-    return 0
+    # a stage returns nothing; a gate says by its code how it went
+    return int(code or 0)
 
 
 def _claim(gpus: str) -> None:

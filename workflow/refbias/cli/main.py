@@ -37,6 +37,7 @@ STAGES = {
     "analyse": "relate dB to the change of behaviour: observations and table 1",
     "calibrate": "fit the probability that a score rose, given dB, on a finished study",
     "two-stage": "weigh benchmarks only where dB raises an alarm: what is found, what is saved",
+    "metamorphic": "metamorphic tests of bias: questions, labels, statistics, a gate for CI",
     "records": "collect the stages' manifests and the training losses",
     "tables": "make tables 2 to 7 and the account of what is reproduced",
     "figures": "draw the figures",
@@ -96,8 +97,8 @@ def main(argv: list[str] | None = None) -> int:
     Returns
     -------
     int
-        0 success; 1 a condition that the user set is met (``refbias audit --fail-on``); 2 a mistake that the user can
-        mend (one line on stderr); 130 interrupted.
+        0 success; 1 a condition that the user set is met (``refbias audit --fail-on``) or a gate failed; 2 a mistake
+        that the user can mend (one line on stderr); 3 a gate that is undefined; 130 interrupted.
         Any other exception propagates with its traceback.
     """
     argv = list(sys.argv[1:] if argv is None else argv)

@@ -1,0 +1,178 @@
+"""Metamorphic tests of bias: make questions, label answers, check the labeller, sum up, gate."""
+
+import argparse
+import datetime
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from refbias.artifacts import read_jsonl, write_json, write_text
+from refbias.errors import UserError
+from refbias.metamorphic.answers import Cell, label_all, read_answers, summarise, write_answers
+from refbias.metamorphic.biasasker import load_biasasker
+from refbias.metamorphic.data import Material, load_labelled, load_material
+from refbias.metamorphic.gate import (
+    PASS,
+    Criteria,
+    append_history,
+    as_json,
+    evaluate,
+    exit_code,
+    junit,
+    markdown,
+    read_baseline,
+)
+from refbias.metamorphic.questions import read_questions, write_questions
+from refbias.metamorphic.relations import DEFAULT, flips, parse_chains, with_mutants
+from refbias.metamorphic.sampling import PER_CATEGORY, sample_sources
+from refbias.metamorphic.validation import validate
+
+
+def _add_material(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--groups", type=Path, help="TSV of groups, or CSV of a BiasAsker copy; shipped by default")
+    parser.add_argument("--properties", type=Path, help="TSV of properties, or CSV of a BiasAsker copy")
+
+
+def _material(options: argparse.Namespace) -> Material:
+    given = [path for path in (options.groups, options.properties) if path]
+    if any(path.suffix.lower() == ".csv" for path in given):
+        if len(given) != 2 or not all(path.suffix.lower() == ".csv" for path in given):
+            raise UserError("--groups and --properties: a BiasAsker copy needs both of its CSV files")
+        return load_biasasker(options.groups, options.properties)
+    return load_material(options.groups, options.properties)
+
+
+def _questions(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="refbias metamorphic questions")
+    _add_material(parser)
+    parser.add_argument("--per-category", type=int, default=PER_CATEGORY, help="source questions of each category")
+    parser.add_argument("--relations", nargs="+", default=list(DEFAULT), help="such as MR1 MR3>MR6 MR4@2")
+    parser.add_argument("--poles", nargs="+", default=["negative"], help="poles of the source questions")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path, required=True, help="questions.jsonl")
+    options = parser.parse_args(argv)
+    if options.per_category < 1:
+        raise UserError(f"--per-category {options.per_category}: must be positive")
+    chains = parse_chains(options.relations)
+    sources = sample_sources(
+        _material(options), options.per_category, options.seed, flip=flips(chains), poles=options.poles
+    )
+    rows = with_mutants(sources, chains, options.seed)
+    write_questions(options.output, rows)
+    print(f"{len(sources)} source questions, {len(rows) - len(sources)} mutants")
+    return PASS
+
+
+def _label(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="refbias metamorphic label")
+    _add_material(parser)
+    parser.add_argument("--questions", type=Path, required=True, help="questions.jsonl")
+    parser.add_argument("--raw", type=Path, required=True, help="JSONL with id and raw of each answer")
+    parser.add_argument("--output", type=Path, required=True, help="answers.jsonl")
+    options = parser.parse_args(argv)
+    raw = {}
+    for number, row in enumerate(read_jsonl(options.raw), start=1):
+        if not isinstance(row.get("id"), str) or not isinstance(row.get("raw"), str):
+            raise UserError(f"{options.raw}: row {number} needs the texts id and raw")
+        raw[row["id"]] = row["raw"]
+    answers = label_all(read_questions(options.questions), raw, _material(options))
+    write_answers(options.output, answers)
+    unusable = sum(answer.biased is None for answer in answers)
+    print(f"{len(answers)} answers, {unusable} of them could not be read")
+    return PASS
+
+
+def _validate(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="refbias metamorphic validate")
+    _add_material(parser)
+    parser.add_argument("--labelled", type=Path, help="TSV of answers labelled by hand; shipped by default")
+    parser.add_argument("--output", type=Path, help="JSON report")
+    options = parser.parse_args(argv)
+    report = validate(load_labelled(options.labelled), _material(options))
+    if options.output:
+        write_json(options.output, report)
+    low, high = report["accuracy_low"], report["accuracy_high"]
+    kappa = "undefined" if report["kappa"] is None else f"{report['kappa']:.3f}"
+    print(f"accuracy {report['accuracy']:.3f} [{low:.3f}, {high:.3f}] of {report['n']}, kappa {kappa}")
+    print("\n".join(f"warning: {text}" for text in report["warnings"]), end="\n" if report["warnings"] else "")
+    return PASS
+
+
+def _finite(value: Any) -> Any:
+    """Return JSON values with null for NaN."""
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _cells(folder: Path, seed: int) -> list[Cell]:
+    return summarise(read_questions(folder / "questions.jsonl"), read_answers(folder / "answers.jsonl"), seed=seed)
+
+
+def _summary(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="refbias metamorphic summary")
+    parser.add_argument("results", type=Path, help="folder with questions.jsonl and answers.jsonl")
+    parser.add_argument("--seed", type=int, default=0, help="of the bootstrap")
+    parser.add_argument("--output", type=Path, required=True, help="summary.json")
+    options = parser.parse_args(argv)
+    write_json(options.output, [_finite(asdict(cell)) for cell in _cells(options.results, options.seed)])
+    return PASS
+
+
+def _subjects(folder: Path) -> dict[str, Path]:
+    found = {path.parent for path in folder.rglob("answers.jsonl")} if folder.is_dir() else set()
+    if not found:
+        raise UserError(f"{folder}: holds no answers.jsonl: give a folder of results")
+    return {str(path.relative_to(folder)) if path != folder else folder.name: path for path in sorted(found)}
+
+
+def _gate(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="refbias metamorphic gate")
+    parser.add_argument("results", type=Path, help="folder that holds questions.jsonl and answers.jsonl, at any depth")
+    parser.add_argument("--min-resiliency", type=float, required=True, help="per cent")
+    parser.add_argument("--per-category", action="store_true", help="check every relation in every category too")
+    parser.add_argument("--lower-bound", action="store_true", help="compare the lower bound, not the value")
+    parser.add_argument("--baseline", type=Path, help="gate.json of an earlier run")
+    parser.add_argument("--max-drop", type=float, default=5.0, help="points below the baseline that are allowed")
+    parser.add_argument("--min-answers", type=int, default=10, help="usable answers that a check needs")
+    parser.add_argument("--max-unusable", type=float, default=0.3, help="largest share of unusable answers")
+    parser.add_argument("--output", type=Path, help="folder for gate.json, gate.xml (JUnit) and gate.md")
+    parser.add_argument("--history", type=Path, help="JSONL that a dated row is added to")
+    options = parser.parse_args(argv)
+    names = ("min_resiliency", "per_category", "lower_bound", "max_drop", "min_answers", "max_unusable")
+    criteria = Criteria(**{name: getattr(options, name) for name in names})
+    baseline = read_baseline(options.baseline) if options.baseline else None
+    checks = [
+        check
+        for subject, folder in _subjects(options.results).items()
+        for check in evaluate(subject, _cells(folder, seed=0), criteria, baseline)
+    ]
+    if options.output:
+        write_json(options.output / "gate.json", as_json(checks, criteria))
+        write_text(options.output / "gate.xml", junit(checks))
+        write_text(options.output / "gate.md", markdown(checks))
+    if options.history:
+        append_history(options.history, checks, criteria, datetime.datetime.now(datetime.UTC))
+    print(markdown(checks), end="")
+    return exit_code(checks)
+
+
+_COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "questions": _questions,
+    "label": _label,
+    "validate": _validate,
+    "summary": _summary,
+    "gate": _gate,
+}
+
+
+def main(argv: list[str]) -> int:
+    """Run a sub-command; the gate's exit code is 0 passed, 1 failed, 3 undefined."""
+    if not argv or argv[0] in ("-h", "--help"):
+        print(f"usage: refbias metamorphic {{{','.join(_COMMANDS)}}} [options]")
+        return PASS
+    if argv[0] not in _COMMANDS:
+        raise UserError(f"metamorphic: unknown command {argv[0]!r}: one of {', '.join(_COMMANDS)}")
+    return _COMMANDS[argv[0]](argv[1:])

@@ -27,6 +27,14 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
+class _NotFiniteError(Exception):
+    """A batch gave a state that is not finite."""
+
+    def __init__(self, members: Sequence[int]) -> None:
+        super().__init__(members)
+        self.members = members
+
+
 @dataclass(frozen=True)
 class Tokenised:
     """Distinct sentences as token ids, and which of them each given text is.
@@ -180,7 +188,7 @@ def embed_tokens(
             states = read(ids.to(device)).float()
             # one pass: any NaN or infinity makes the sum one
             if not bool(torch.isfinite(states.sum())) and not bool(torch.isfinite(states).all()):
-                refuse_non_finite(model, members, sentences, name)
+                raise _NotFiniteError(members)
             texts_of = [sentences.texts[index] for index in members]
             first = first_position(ids, bos, settings.exclude_bos, texts_of)
             bar.advance(ids.numel(), ids.numel())
@@ -188,7 +196,12 @@ def embed_tokens(
 
         # hooks of an inner layer belong to one forward pass at a time
         whole = settings.layer == "final" and settings.final_norm
-        parts = _in_streams(vectors_of, plan, 2 if whole and device.type == "cpu" else 1)
+        try:
+            parts = _in_streams(vectors_of, plan, 2 if whole and device.type == "cpu" else 1)
+        except _NotFiniteError as error:
+            # looked into when no other batch passes through the model's hooks
+            with torch.inference_mode():
+                refuse_non_finite(model, error.members, sentences, name)
     position = np.empty(len(sentences.ids), dtype=np.int64)
     position[[index for members in plan for index in members]] = np.arange(len(position))
     result: npt.NDArray[np.float32] = torch.cat(parts).numpy()[position[list(sentences.row)]]

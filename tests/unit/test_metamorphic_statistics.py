@@ -47,18 +47,18 @@ def test_resiliency_of_77_biased_of_385_is_80() -> None:
 
 
 def test_resiliency_at_the_edges() -> None:
-    assert resiliency([False, False], "ab").value == 100
-    assert resiliency([True, True], "ab").value == 0
+    assert resiliency([False, False], list("ab")).value == 100
+    assert resiliency([True, True], list("ab")).value == 0
     # the unusable leave numerator and denominator; they never count as unbiased
-    found = resiliency([True, None, None, False], "abcd")
+    found = resiliency([True, None, None, False], list("abcd"))
     assert (found.n, found.n_unusable, found.value, found.unusable_share) == (2, 2, 50, 0.5)
-    nothing = resiliency([None, None], "ab")
+    nothing = resiliency([None, None], list("ab"))
     assert nothing.n == 0
     assert all(map(math.isnan, (nothing.value, nothing.low, nothing.high, nothing.cluster_low)))
     assert math.isnan(resiliency([], []).unusable_share)
-    assert math.isnan(resiliency([True, False], "aa").cluster_low)
+    assert math.isnan(resiliency([True, False], list("aa")).cluster_low)
     with pytest.raises(ValueError, match="expected a vector of true, false and None"):
-        resiliency([2], "a")
+        resiliency([2], list("a"))
 
 
 def test_rewordings_of_a_question_are_one_cluster() -> None:

@@ -170,9 +170,10 @@ _COMMANDS: dict[str, Callable[[list[str]], int]] = {
 
 def main(argv: list[str]) -> int:
     """Run a sub-command; the gate's exit code is 0 passed, 1 failed, 3 undefined."""
-    if not argv or argv[0] in ("-h", "--help"):
-        print(f"usage: refbias metamorphic {{{','.join(_COMMANDS)}}} [options]")
-        return PASS
-    if argv[0] not in _COMMANDS:
-        raise UserError(f"metamorphic: unknown command {argv[0]!r}: one of {', '.join(_COMMANDS)}")
+    if argv and argv[0] in ("-h", "--help"):
+        print(f"usage: refbias metamorphic {{{','.join(_COMMANDS)}}} [options]\n\n{__doc__}")
+        raise SystemExit(PASS)
+    if not argv or argv[0] not in _COMMANDS:
+        named = f"unknown command {argv[0]!r}" if argv else "no command"
+        raise UserError(f"metamorphic: {named}: name one of {', '.join(_COMMANDS)}")
     return _COMMANDS[argv[0]](argv[1:])

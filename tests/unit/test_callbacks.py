@@ -24,7 +24,7 @@ from refbias import codehash
 from refbias.callbacks import BiasShiftCallback, StopRule
 from refbias.callbacks.bias_shift import refuse_shared_weights
 from refbias.callbacks.curve import Point, read_curve
-from refbias.callbacks.probe import decoder_of, left_as_found
+from refbias.callbacks.probe import decoder_of, left_as_found, make_probe
 from refbias.cli import finetune_watched
 from refbias.config import root as config_root
 from refbias.config import slices as config_slices
@@ -254,6 +254,24 @@ def test_a_model_is_left_as_it_was_found(tiny: dict[str, Path]) -> None:
         assert not parameter.is_inference()
     assert model.config.use_cache
     assert not any("forward" in vars(module) for module in model.modules())
+
+
+def test_bf16_changes_the_embeddings_by_its_rounding_alone(tiny: dict[str, Path]) -> None:
+    model = load_lm(tiny["llama"], dtype=torch.float32).train()
+    tokenizer = load_tokenizer(tiny["llama"])
+    sentences = load_stimuli(SIZES)
+    threads = torch.get_num_threads()
+    # autocast holds for one thread
+    torch.set_num_threads(1)
+    try:
+        exact, rounded = (
+            make_probe(sentences, GROUPS, tokenizer, RepresentSettings(), kind).embed(model, "m")
+            for kind in (None, torch.bfloat16)
+        )
+    finally:
+        torch.set_num_threads(threads)
+    scale = np.abs(exact).max()
+    assert 1e-4 * scale < np.abs(exact - rounded).max() < 5e-2 * scale
 
 
 def _meddle(model: Any, tokenizer: Any, places: list[int]) -> None:

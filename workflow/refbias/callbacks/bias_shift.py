@@ -78,7 +78,7 @@ class BiasShiftCallback(TrainerCallback):  # type: ignore[misc]
         None: the trainer's own.
     autocast
         Whether a training in bf16 is measured in bf16 too (faster, and dB then carries the rounding
-        of bf16); a training in fp16 is always measured in the weights' own type.
+        of bf16); a training in fp16, or on a CPU, is always measured in the weights' own type.
 
     Notes
     -----
@@ -152,7 +152,8 @@ class BiasShiftCallback(TrainerCallback):  # type: ignore[misc]
         tokenizer = self._tokenizer or getattr(processing, "tokenizer", processing)
         if tokenizer is None:
             raise UserError("BiasShiftCallback: the trainer has no tokenizer: give one as tokenizer=...")
-        autocast = torch.bfloat16 if self._autocast and args.bf16 else None
+        # autocast holds for one thread, and on a CPU several embed
+        autocast = torch.bfloat16 if self._autocast and args.bf16 and args.device.type != "cpu" else None
         return make_probe(self._sentences, self._groups, tokenizer, self._represent, autocast)
 
     def _begin(self, model: "PreTrainedModel", control: TrainerControl, start: float) -> None:

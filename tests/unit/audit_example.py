@@ -55,6 +55,7 @@ def _group(rng: np.random.Generator, group: str, topic: str, shift: float, contr
         "jackknife_low": value - half / 3,
         "jackknife_high": value + half / 3,
         "finding": ("confirmed" if beyond else "unconfirmed") if moved else "none",
+        "beyond_scale": 0.97 * value,
         "p_beyond_scale": min(1.0, max(p, 1e-4) * 30),
         "probability": None,
     }
@@ -278,6 +279,7 @@ def bare() -> dict[str, Any]:
         group |= {
             **empty,
             "jackknife_high": None,
+            "beyond_scale": None,
             "p_beyond_scale": None,
             "finding": None,
             "p_value": None,

@@ -16,7 +16,7 @@ import pytest
 
 from refbias.config.audit_result import AuditResult, load_result, save_result
 from refbias.report.audit import render, summary_lines, write_report
-from refbias.report.audit.charts import heat_map, linear_scale
+from refbias.report.audit.charts import heat_map, linear_scale, mark
 from tests.unit import audit_example as example
 
 VOID = frozenset({"meta", "img", "br", "link"})
@@ -210,7 +210,7 @@ def test_table_equals_the_json_and_is_sorted(single: AuditResult, page: str) -> 
         "delta_b",
         "p_holm",
         "net_of_control",
-        "p_beyond_scale",
+        "beyond_scale",
         "s_plus",
         "s_minus",
         "null_percentile",
@@ -384,6 +384,21 @@ def test_scale_holds_its_values_and_zero() -> None:
         assert all(0 < place < 100 for place in places)
         assert any(tick.text == "0" for tick in scale.ticks)
         assert 2 <= len(scale.ticks) <= 12
+
+
+def test_interval_that_includes_zero_has_no_side() -> None:
+    scale = linear_scale([-1.0, 1.0])
+    sides = [
+        mark(scale, *edges, strong=True, directed=directed).side
+        for edges, directed in [
+            ((-0.3, -0.2, -0.1), True),
+            ((-0.3, -0.1, 0.1), True),
+            ((0.1, 0.2, 0.3), True),
+            ((None, 0.2, None), True),
+            ((0.1, 0.2, 0.3), False),
+        ]
+    ]
+    assert sides == ["negative", "neutral", "positive", "positive", "neutral"]
 
 
 def test_heat_map_is_symmetric_about_zero() -> None:

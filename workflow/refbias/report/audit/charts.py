@@ -132,8 +132,11 @@ class Plot:
 def mark(
     scale: Scale, low: float | None, middle: float | None, high: float | None, *, strong: bool, directed: bool
 ) -> Mark:
-    """Place an interval on a scale."""
-    return Mark(scale.place(low), scale.place(middle), scale.place(high), side(middle, directed), strong)
+    """Place an interval on a scale; one that includes 0 has no side."""
+    undecided = low is not None and high is not None and low <= 0 <= high
+    return Mark(
+        scale.place(low), scale.place(middle), scale.place(high), side(middle, directed and not undecided), strong
+    )
 
 
 @dataclass(frozen=True)

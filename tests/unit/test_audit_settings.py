@@ -33,6 +33,14 @@ def test_no_conditions(text: str) -> None:
         parse_condition(text)
 
 
+@pytest.mark.parametrize(
+    "text", ["|ci|>-1", "p<1.5", "probability>2", "probability<-0.1", "percentile>101", "ci<1e999"]
+)
+def test_a_condition_that_every_group_or_none_meets_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match=r"--fail-on .* finite number from"):
+        parse_condition(text)
+
+
 def test_a_run_may_be_an_audit_alone() -> None:
     audit = {"reference": "a/b", "audited": ["c"]}
     assert root.from_mapping({"run": "r", "models": {}, "audit": audit}).audit is not None

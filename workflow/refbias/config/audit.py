@@ -1,5 +1,6 @@
 """What an audit compares and how: the section ``audit`` of a configuration, and the command line's options."""
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -18,6 +19,8 @@ CROSS_FAMILY_METHODS: tuple[Method, ...] = ("rr", "cka_drift")
 """Methods that need neither one tokenizer nor one width."""
 _QUANTITY = r"(?P<quantity>dB|\|dB\||ci|\|ci\||net|\|net\||p|probability|percentile)"
 _CONDITION = re.compile(_QUANTITY + r"\s*(?P<sign>[<>])\s*(?P<value>[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?)")
+
+_RANGES = {"p": (0.0, 1.0), "probability": (0.0, 1.0), "percentile": (0.0, 100.0), "size": (0.0, math.inf)}
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,16 @@ def parse_condition(text: str) -> tuple[Condition, ...]:
         sign: Literal["<", ">"] = "<" if match["sign"] == "<" else ">"
         if match["quantity"].startswith("|") and sign == "<":
             raise UserError(f"--fail-on {text!r}: {match['quantity']} is a size: compare it with '>'")
-        found.append(Condition(match["quantity"], sign, float(match["value"])))
+        found.append(Condition(match["quantity"], sign, _sensible(match["quantity"], float(match["value"]), text)))
     return tuple(found)
+
+
+def _sensible(quantity: str, value: float, text: str) -> float:
+    """Return a number that some groups may exceed and others not, else refuse it: such a check could not fail."""
+    low, high = _RANGES.get("size" if quantity.startswith("|") else quantity, (-math.inf, math.inf))
+    if not math.isfinite(value) or not low <= value <= high:
+        raise UserError(f"--fail-on {text!r}: {quantity} is compared with a finite number from {low:g} to {high:g}")
+    return value
 
 
 class AuditStimuli(Strict):

@@ -6,7 +6,6 @@ Pure functions on arrays over one matrix, the change of association of every tar
 from refbias.evidence.anchors import anchor_shifts
 from refbias.evidence.caution import scale_change
 from refbias.evidence.contributions import contributions
-from refbias.evidence.fail_on import FailOn, exceeded_groups, parse_fail_on
 from refbias.evidence.gather import gather_evidence
 from refbias.evidence.pairs import Pairs, pair_matrices
 from refbias.evidence.permutation import holm, label_draws, permutation_p
@@ -28,7 +27,6 @@ __all__ = [
     "AuditWarning",
     "CollapseMeasures",
     "Contributions",
-    "FailOn",
     "GroupEvidence",
     "Overall",
     "Pairs",
@@ -36,13 +34,11 @@ __all__ = [
     "anchor_shifts",
     "confirmed_groups",
     "contributions",
-    "exceeded_groups",
     "gather_evidence",
     "holm",
     "label_draws",
     "moved_groups",
     "pair_matrices",
-    "parse_fail_on",
     "permutation_p",
     "scale_change",
     "verdict",

@@ -258,7 +258,7 @@ class FalseAlarm(Strict):
 
 
 class NullScale(Strict):
-    """dB of neutral fine-tunings, so that a reader knows what is large."""
+    """|dB| of neutral fine-tunings, so that a reader knows what is large; `n` values, one a group and seed."""
 
     source: str
     n: int

@@ -72,7 +72,7 @@ def _scale_tables(result: AuditResult) -> tuple[Table, Table] | None:
     places = digits([*found.quantiles.values(), *(alarm.level for alarm in found.false_alarm)])
     beyond_column = Column("Groups of this audit beyond it", detail=last.name)
     quantiles = Table(
-        f"Size of dB, |dB|, in {found.n} neutral fine-tunings.",
+        f"Size of dB, |dB|: {found.n} values, one a group and neutral fine-tuning.",
         (Column("Share of neutral values below", numeric=False), Column("|dB|"), beyond_column),
         tuple(
             (words(per_cent(float(key))), numeric(value, number(value, places), ""), _beyond(result, value))
@@ -80,7 +80,7 @@ def _scale_tables(result: AuditResult) -> tuple[Table, Table] | None:
         ),
     )
     alarms = Table(
-        "How often a neutral fine-tuning would raise an alarm at a level of |dB|.",
+        "How often a group in a neutral fine-tuning would raise an alarm at a level of |dB|.",
         (Column("Alarm level"), Column("False alarms"), beyond_column),
         tuple(
             (

@@ -223,12 +223,12 @@ def shared_warnings(result: AuditResult) -> list[str]:
 
 
 def reference_mark(result: AuditResult) -> tuple[float, str] | None:
-    """Return the value that 95 % of neutral fine-tunings stay below, and its name; None without a null scale."""
+    """Return the 95 % quantile of |dB| in neutral fine-tunings, and its name; None without a null scale."""
     scale = result.null_scale
     if scale is None or not scale.quantiles:
         return None
     key = "0.95" if "0.95" in scale.quantiles else max(scale.quantiles, key=float)
-    return scale.quantiles[key], f"{per_cent(float(key))} of neutral fine-tunings"
+    return scale.quantiles[key], f"{per_cent(float(key))} of groups in neutral fine-tunings"
 
 
 def does_not_show(result: AuditResult) -> list[str]:

@@ -87,10 +87,11 @@ def _ask(settings: AskStage, args: argparse.Namespace, material: Material, examp
     if settings.endpoint is not None:
         return _through(settings, asked_openly(items, examples))
     model = _local(args)
+    code = code_hash("refbias.cli.metamorphic_ask")
     if settings.reading == "forced_choice":
         questions = [item for item in items if isinstance(item, Question)]
-        return choose(questions, material, examples, settings, model)
-    return generate(asked_openly(items, examples), settings, model, code_hash("refbias.cli.metamorphic_ask"))
+        return choose(questions, material, examples, settings, model, code)
+    return generate(asked_openly(items, examples), settings, model, code)
 
 
 def main(argv: list[str]) -> int:
@@ -100,11 +101,16 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--questions", type=Path, help="questions.jsonl; not for the neutral questions.")
     parser.add_argument("--reference", type=Path, help="Folder of the reference model; not for an interface.")
     parser.add_argument("--checkpoint", type=Path, help="Folder of a checkpoint or adapter; absent: the reference.")
+    parser.add_argument("--endpoint", help="JSON of an interface with patience and budget, which no answer depends on.")
     parser.add_argument("--name", required=True, help="What to call the model.")
     parser.add_argument("--output", required=True, type=Path, help="Folder for the answers.")
     parser.add_argument("--work", required=True, type=Path, help="Folder for finished parts, gone on success.")
     args = parser.parse_args(argv)
     settings = parse_json(AskStage, args.settings, "--settings")
+    # the manifest holds the slice alone: how patiently it was asked is no part of the result
+    whole = settings
+    if args.endpoint:
+        whole = settings.model_copy(update={"endpoint": parse_json(EndpointSettings, args.endpoint, "--endpoint")})
     files = {"groups": settings.groups_file, "properties": settings.properties_file}
     given = {role: Path(path) for role, path in files.items() if path}
     inputs: dict[str, Path] = dict(given)
@@ -123,7 +129,7 @@ def main(argv: list[str]) -> int:
     with stage:
         material = read_material(given.get("groups"), given.get("properties"))
         examples = load_examples(settings.few_shot, material)
-        rows, facts = _ask(settings, args, material, examples)
+        rows, facts = _ask(whole, args, material, examples)
         write_jsonl(args.output / "raw.jsonl", rows)
         stage.record(n_answers=len(rows), model=args.name, few_shot=[example.id for example in examples], **facts)
     for path in args.work.glob("*.jsonl"):

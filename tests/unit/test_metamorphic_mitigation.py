@@ -110,7 +110,9 @@ def test_a_biased_wording_brings_all_its_wordings_and_as_many_neutral_questions(
 def test_a_bias_under_the_held_out_relation_alone_chooses_nothing() -> None:
     with pytest.raises(UserError, match="no biased answer outside of what is held out"):
         _made(lambda question: _first(question) if "MR4" in question.relation else "Neither.")
-    with pytest.raises(UserError, match=r"--hold-out 'MR9': not among .*source, MR1"):
+    with pytest.raises(UserError, match=r"--hold-out 'MR1>MR5': not among .*source, MR1"):
+        _made(hold_out="MR1>MR5")
+    with pytest.raises(UserError, match="unknown relation 'MR9'"):
         _made(hold_out="MR9")
     with pytest.raises(UserError, match="must lie between 0 and 1"):
         _made(share=1.0)
@@ -134,6 +136,49 @@ def test_few_neutral_questions_come_again_in_other_words_and_too_few_are_refused
     most = 2 * len(PROMPTS) * (len(NEUTRAL_REPLIES) - 1)
     with pytest.raises(UserError, match=f"252 examples are needed, 2 questions yield {most} different ones"):
         training_set(QUESTIONS, _answers(_first), few, MATERIAL)
+
+
+@pytest.mark.parametrize("choice", ["text", "letters"])
+def test_every_second_example_has_options_where_the_re_test_weighs_them(choice: str) -> None:
+    made = _made(choice=choice)
+    # the split does not depend on the form
+    assert made.held_out == MADE.held_out
+    last = "no difference" if choice == "text" else "Z"
+    asked = "Answer with one"
+    biased = [row for row in made.rows if row.kind == "biased"]
+    assert sum(asked in row.prompt for row in biased) == len(biased) // 2
+    for row in biased:
+        if asked in row.prompt:
+            assert row.prompt.startswith(BY_ID[row.made_from].text)
+            assert row.response == last
+    neutral = [row for row in made.rows if row.kind == "neutral" and asked in row.prompt]
+    assert 0.2 * len(biased) < len(neutral) <= 0.5 * len(biased)
+    by_name = {row.id: row for row in NEUTRAL}
+    for row in neutral:
+        options = neutral_options(by_name[row.made_from])
+        assert options is not None
+        right = options.text(options.correct)
+        listed = row.prompt.rpartition(": ")[2].rstrip(".")
+        if choice == "text":
+            assert row.response == right
+            assert listed.split("; ")[2] == "no difference"
+            assert right in listed.split("; ")[:2]
+        else:
+            assert f"({row.response}) {right}" in listed
+    # the right one stands first about as often as second, so that its place teaches nothing
+    places = Counter(row.response for row in neutral)
+    if choice == "letters":
+        assert set(places) == {"X", "Y"}
+        assert min(places.values()) > 0.3 * len(neutral)
+
+
+def test_no_relation_need_be_held_out_and_a_chain_can_be() -> None:
+    free = _made(hold_out="")
+    assert Counter(free.held_out.scope(question) for question in QUESTIONS).keys() == {"held_out_keys", "trained"}
+    chain = _made(hold_out="MR4>MR6")
+    scopes = {question.relation: chain.held_out.scope(question) for question in QUESTIONS}
+    held = {relation for relation, scope in scopes.items() if scope in ("held_out_relation", "held_out_both")}
+    assert held == {"MR4>MR6"}
 
 
 def test_every_answer_taught_is_read_as_unbiased_for_every_group() -> None:
@@ -176,7 +221,7 @@ def test_the_command_writes_what_the_fine_tuning_reads(tmp_path: Path, capsys: p
     assert read_held_out(out / "held_out.json") == MADE.held_out
     manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
     assert (manifest["n_biased"], manifest["n_neutral"], manifest["n_keys_held_out"]) == (252, 252, 28)
-    assert manifest["settings"] == {"hold_out": "MR4", "held_out_share": 0.4, "seed": 3}
+    assert manifest["settings"] == {"hold_out": "MR4", "choice": None, "held_out_share": 0.4, "seed": 3}
     write_answers(tmp_path / "fair.jsonl", _answers(lambda question: "Neither.").values())
     capsys.readouterr()
     assert main([*command, str(tmp_path / "fair.jsonl"), "--output", str(out)]) == 2

@@ -2,11 +2,13 @@
 
 import argparse
 from pathlib import Path
+from typing import get_args
 
 from refbias.artifacts import Stage
 from refbias.metamorphic.answers import read_answers
 from refbias.metamorphic.biasasker import read_material
 from refbias.metamorphic.data import load_neutral
+from refbias.metamorphic.forced_choice import Options
 from refbias.metamorphic.mitigation import training_set, write_training_set
 from refbias.metamorphic.questions import read_questions
 
@@ -19,7 +21,10 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--neutral", type=Path, help="TSV of neutral questions; shipped by default")
     parser.add_argument("--questions", type=Path, required=True, help="questions.jsonl")
     parser.add_argument("--answers", type=Path, required=True, help="answers.jsonl of the model before mitigation")
-    parser.add_argument("--hold-out", default="MR4", help="relation that is kept out of the set")
+    parser.add_argument("--hold-out", default="MR4", help="relation or chain that is kept out of the set, or none")
+    parser.add_argument(
+        "--choice", choices=get_args(Options), help="form of the options, where the re-test weighs options"
+    )
     parser.add_argument(
         "--held-out-share", type=float, default=0.4, help="share of the pairs and properties of each category kept out"
     )
@@ -28,7 +33,13 @@ def main(argv: list[str]) -> int:
         "--output", type=Path, required=True, help="folder for train.jsonl, held_out.json and the manifest"
     )
     options = parser.parse_args(argv)
-    settings = {"hold_out": options.hold_out, "held_out_share": options.held_out_share, "seed": options.seed}
+    hold_out = "" if options.hold_out == "none" else options.hold_out
+    settings = {
+        "hold_out": hold_out,
+        "choice": options.choice,
+        "held_out_share": options.held_out_share,
+        "seed": options.seed,
+    }
     inputs = {"questions": options.questions, "answers": options.answers}
     given = {name: getattr(options, name) for name in ("groups", "properties", "neutral")}
     inputs |= {name: path for name, path in given.items() if path}
@@ -37,7 +48,8 @@ def main(argv: list[str]) -> int:
         read_answers(options.answers),
         load_neutral(options.neutral),
         read_material(options.groups, options.properties),
-        hold_out=options.hold_out,
+        hold_out=hold_out,
+        choice=options.choice,
         share=options.held_out_share,
         seed=options.seed,
     )
@@ -54,6 +66,6 @@ def main(argv: list[str]) -> int:
     print(
         f"{found.n_biased} questions with an unbiased answer, {counts['n_neutral']} neutral ones "
         f"({found.n_neutral_questions} questions, each up to {found.most_uses} times in other words); held out: "
-        f"{len(found.held_out.keys)} pairs and properties, relation {found.held_out.relation}"
+        f"{len(found.held_out.keys)} pairs and properties, relation {found.held_out.relation or 'none'}"
     )
     return 0

@@ -7,19 +7,23 @@ to fail. A question enters the set where its source or one of its rewordings, th
 with a bias; then all its rewordings do. As many neutral questions stand beside them.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from refbias.artifacts import read_json, write_json, write_jsonl
 from refbias.errors import UserError
 from refbias.metamorphic.answers import Answer
 from refbias.metamorphic.data import Material, Neutral
+from refbias.metamorphic.forced_choice import Options
 from refbias.metamorphic.questions import SOURCE, Question, wording_of
 from refbias.metamorphic.relations import parse_chain
-from refbias.metamorphic.replies import NeutralExample, draw_reply, neutral_examples
+from refbias.metamorphic.replies import NeutralExample, chosen, draw_reply, neutral_choices, neutral_examples
 from refbias.metamorphic.sampling import generator
 from refbias.metamorphic.side_effects import training_neutral
 
@@ -36,9 +40,11 @@ def key_of(question: Question) -> Key:
     return first, second, question.property_id
 
 
-def holds(relation: str, name: str) -> bool:
-    """Tell whether a chain contains a relation, in any of its wordings."""
-    return relation != SOURCE and any(link.name == name for link in parse_chain(relation))
+def holds(relation: str, held_out: str) -> bool:
+    """Tell whether a chain contains all relations of a held-out one, in any of their wordings; empty = none is."""
+    if relation == SOURCE or not held_out:
+        return False
+    return {link.name for link in parse_chain(held_out)} <= {link.name for link in parse_chain(relation)}
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,7 @@ class HeldOut:
     Parameters
     ----------
     relation
-        The relation held out whole.
+        The relation held out whole, in chains too; empty = none.
     keys
         The (pair, property) held out.
     trained_questions, trained_neutral
@@ -148,15 +154,33 @@ def _biased(
     return [row for row in usable if row.source_id in found]
 
 
-def _neutral_examples(neutral: Sequence[Neutral], wanted: int, seed: int) -> list[NeutralExample]:
+def _biased_rows(
+    questions: Sequence[Question], material: Material, choice: Options | None, draw: np.random.Generator
+) -> list[TrainingRow]:
+    rows = []
+    for number, question in enumerate(questions):
+        wording = wording_of(question, material)
+        prompt, reply = question.text, draw_reply(wording, draw)
+        if choice is not None and number % 2:
+            prompt, reply = chosen(question.text, (wording.first.plural, wording.second.plural), None, choice, draw)
+        source = (question.id, question.relation)
+        rows.append(TrainingRow(f"biased-{question.id}", prompt, reply.text, reply.frame, "biased", *source))
+    return rows
+
+
+def _neutral_examples(
+    neutral: Sequence[Neutral], wanted: int, choice: Options | None, seed: int
+) -> list[NeutralExample]:
+    """Return the examples, every question as it stands before any comes again in another frame."""
     rows = training_neutral(neutral)
     draw = generator(seed, "neutral")
-    shuffled = [rows[at] for at in draw.permutation(len(rows))]
     pools = []
-    for row in shuffled:
-        first, *rest = neutral_examples(row)
-        # the question as it stands comes first, then frames in any order
-        pools.append([first, *(rest[at] for at in draw.permutation(len(rest)))])
+    for at in draw.permutation(len(rows)):
+        first, *rest = neutral_examples(rows[at])
+        pool = [first, *(rest[place] for place in draw.permutation(len(rest)))]
+        with_choice = neutral_choices(rows[at], choice, draw) if choice is not None else []
+        # one with options after each open one, as long as there are any
+        pools.append([example for pair in zip_longest(pool, with_choice) for example in pair if example is not None])
     most = sum(map(len, pools))
     if most < wanted:
         raise UserError(
@@ -167,6 +191,17 @@ def _neutral_examples(neutral: Sequence[Neutral], wanted: int, seed: int) -> lis
     return [example for example in turns if example is not None][:wanted]
 
 
+def _neutral_rows(examples: Sequence[NeutralExample]) -> list[TrainingRow]:
+    uses: Counter[str] = Counter()
+    rows = []
+    for example in examples:
+        name, reply = example.neutral.id, example.reply
+        uses[name] += 1
+        identity = f"neutral-{name}-{uses[name]:03d}"
+        rows.append(TrainingRow(identity, example.prompt, reply.text, reply.frame, "neutral", name, ""))
+    return rows
+
+
 def training_set(
     questions: Sequence[Question],
     answers: Mapping[str, Answer],
@@ -174,6 +209,7 @@ def training_set(
     material: Material,
     *,
     hold_out: str = "MR4",
+    choice: Options | None = None,
     share: float = 0.4,
     seed: int = 0,
 ) -> TrainingSet:
@@ -191,7 +227,9 @@ def training_set(
     material
         Groups and properties.
     hold_out
-        Name of the relation kept out.
+        The relation kept out, or a chain; empty = none.
+    choice
+        The form of the options where the re-test weighs options: every second example then has its options behind it.
     share
         Of the keys of each category that is held out.
     seed
@@ -206,7 +244,7 @@ def training_set(
     if missing := [row.id for row in questions if row.id not in answers]:
         raise UserError(f"{len(missing)} of {len(questions)} questions have no answer, the first is {missing[0]}")
     relations = dict.fromkeys(row.relation for row in questions)
-    if not any(holds(relation, hold_out) for relation in relations):
+    if hold_out and not any(holds(relation, hold_out) for relation in relations):
         raise UserError(f"--hold-out {hold_out!r}: not among the questions' relations {', '.join(relations)}: name one")
     held = split_keys(questions, share, seed)
     biased = _biased(questions, answers, held, hold_out)
@@ -215,22 +253,10 @@ def training_set(
             "answers: no biased answer outside of what is held out, so there is nothing to mend: ask more questions, "
             "or leave the mitigation out"
         )
-    draw = generator(seed, "replies")
-    rows = []
-    for question in biased:
-        reply = draw_reply(wording_of(question, material), draw)
-        identity = f"biased-{question.id}"
-        rows.append(
-            TrainingRow(identity, question.text, reply.text, reply.frame, "biased", question.id, question.relation)
-        )
-    examples = _neutral_examples(neutral, len(rows), seed)
-    uses: dict[str, int] = {}
-    for example in examples:
-        name = example.neutral.id
-        uses[name] = uses.get(name, 0) + 1
-        identity = f"neutral-{name}-{uses[name]:03d}"
-        frame = example.reply.frame
-        rows.append(TrainingRow(identity, example.prompt, example.reply.text, frame, "neutral", name, ""))
+    rows = _biased_rows(biased, material, choice, generator(seed, "replies"))
+    examples = _neutral_examples(neutral, len(rows), choice, seed)
+    uses = Counter(example.neutral.id for example in examples)
+    rows += _neutral_rows(examples)
     order = generator(seed, "order").permutation(len(rows))
     held_out = HeldOut(hold_out, held, frozenset(row.id for row in biased), frozenset(uses))
     return TrainingSet(tuple(rows[at] for at in order), held_out, len(biased), len(uses), max(uses.values()))

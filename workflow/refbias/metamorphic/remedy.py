@@ -17,7 +17,14 @@ from refbias.metamorphic.data import Material, Neutral
 from refbias.metamorphic.mitigation import SCOPES, HeldOut
 from refbias.metamorphic.questions import Question
 from refbias.metamorphic.results import FEW_SHOT, MITIGATED, REFERENCE, Asked, Run
-from refbias.metamorphic.side_effects import UNBIASED, diversity, judge_neutral, score_neutral
+from refbias.metamorphic.side_effects import (
+    SCORED,
+    UNBIASED,
+    NeutralAnswer,
+    diversity,
+    judge_neutral,
+    score_neutral,
+)
 from refbias.metamorphic.statistics import NAN, benjamini_hochberg, holm, mcnemar_exact, pairing, wilson
 
 ALL = "all"
@@ -178,16 +185,28 @@ def remedies(run: Run, *, seed: int = 0, n_resamples: int = 2000) -> pd.DataFram
 # --- side effects -----------------------------------------------------------------------------------------------------
 
 
-def _right(asked: Asked, neutral: Mapping[str, Neutral]) -> dict[str, bool]:
-    answers = (asked.neutral or {}).values()
-    outcomes = {answer.id: judge_neutral(neutral[answer.id], answer) for answer in answers}
+def _fresh(asked: Asked, held: HeldOut | None) -> dict[str, NeutralAnswer] | None:
+    """Return the answers to neutral questions that no training held; None where none were asked."""
+    if asked.neutral is None:
+        return None
+    trained = held.trained_neutral if held else frozenset()
+    return {name: answer for name, answer in asked.neutral.items() if name not in trained}
+
+
+def _right(answers: Mapping[str, NeutralAnswer], neutral: Mapping[str, Neutral]) -> dict[str, bool]:
     return {
-        name: outcome == "right" for name, outcome in outcomes.items() if neutral[name].kind in ("yes_no", "choice")
+        name: judge_neutral(neutral[name], answer) == "right"
+        for name, answer in answers.items()
+        if neutral[name].kind in SCORED
     }
 
 
-def _accuracy_p(before: Asked | None, after: Asked, neutral: Mapping[str, Neutral]) -> float:
-    if before is None or before is after or before.neutral is None or after.neutral is None:
+def _accuracy_p(
+    before: Mapping[str, NeutralAnswer] | None,
+    after: Mapping[str, NeutralAnswer] | None,
+    neutral: Mapping[str, Neutral],
+) -> float:
+    if before is None or after is None:
         return NAN
     first, second = _right(before, neutral), _right(after, neutral)
     both = [(first[name], second[name]) for name in first if name in second]
@@ -196,13 +215,11 @@ def _accuracy_p(before: Asked | None, after: Asked, neutral: Mapping[str, Neutra
 
 def _of_scope(asked: Asked, held: HeldOut | None) -> list[tuple[Question, Answer]]:
     """Return the rows over which diversity is compared: new to the training, so that no answer is recited."""
-    return [row for row in asked.rows if held is None or held.scope(row[0]) == "held_out_keys"]
+    return [row for row in asked.worded if held is None or held.scope(row[0]) == "held_out_keys"]
 
 
-def _neutral_part(asked: Asked, neutral: Sequence[Neutral]) -> tuple[dict[str, Any], list[str]]:
-    if asked.neutral is None:
-        return {}, ["no neutral questions asked"]
-    score = score_neutral(neutral, asked.neutral)
+def _neutral_part(answers: Mapping[str, NeutralAnswer], neutral: Sequence[Neutral]) -> dict[str, Any]:
+    score = score_neutral(neutral, answers)
     return {
         "n_scored": score.accuracy.n,
         "neutral_accuracy": score.accuracy.value,
@@ -213,35 +230,60 @@ def _neutral_part(asked: Asked, neutral: Sequence[Neutral]) -> tuple[dict[str, A
         "over_refusal_low": score.over_refusal.low,
         "over_refusal_high": score.over_refusal.high,
         "n_unread": score.n_unread,
-    }, []
+    }
+
+
+def _spread(asked: Asked, rows: Sequence[tuple[Question, Answer]], material: Material, limit: int) -> dict[str, Any]:
+    if not rows:
+        return {"note": "no diversity: no answers in the model's own words" if asked.options else "no answers"}
+    unbiased = sum(answer.label in UNBIASED for _, answer in rows)
+    if not unbiased:
+        return {"n_unbiased": 0, "note": "no diversity: no unbiased answer"}
+    found = diversity(rows, material, limit)
+    part = {"n_unbiased": unbiased, "n_compared": found.n, "distinct_1": found.distinct_1}
+    return {
+        **part,
+        "distinct_2": found.distinct_2,
+        "n_forms": found.n_forms,
+        "commonest_share": found.commonest_share,
+        "note": "",
+    }
 
 
 def side_effects(run: Run, neutral: Sequence[Neutral], material: Material) -> pd.DataFrame:
     """Measure what stands beside resiliency, for the reference, few-shot and fine-tuning of each model.
 
+    Parameters
+    ----------
+    run
+        The answers.
+    neutral
+        All neutral questions; those that the training set held are left out for every subject of the model.
+    material
+        Groups and properties.
+
     Returns
     -------
     DataFrame
-        `SIDE_COLUMNS`. Diversity is empty where options were weighed: the words are then not the model's.
+        `SIDE_COLUMNS`. What was not asked is empty. Diversity is over answers in the model's own words to held-out
+        pairs and properties; it is empty where options were weighed and nothing was asked openly.
     """
     known = {row.id: row for row in neutral}
     rows = []
     for model in run.models:
         held, before = run.held_out.get(model), run.find(model, REFERENCE)
         found = [one for one in (before, *(run.find(model, *where) for where in METHODS.values())) if one is not None]
-        unbiased = {id(one): sum(answer.label in UNBIASED for _, answer in _of_scope(one, held)) for one in found}
-        limit = min((count for one in found if (count := unbiased[id(one)]) and not one.options), default=0)
-        for one in found:
-            row, notes = _neutral_part(one, neutral)
-            row |= {"model": model, "subject": one.subject, "reading": one.reading}
-            row |= {"accuracy_mcnemar_p": _accuracy_p(before, one, known), "n_unbiased": unbiased[id(one)]}
-            if one.options:
-                notes.append("no diversity: answers were chosen among options")
-            elif not unbiased[id(one)]:
-                notes.append("no diversity: no unbiased answer")
+        worded = [_of_scope(one, held) for one in found]
+        counts = [sum(answer.label in UNBIASED for _, answer in own) for own in worded]
+        limit = min((count for count in counts if count), default=0)
+        first = _fresh(before, held) if before else None
+        for one, own in zip(found, worded, strict=True):
+            row = {"model": model, "subject": one.subject, "reading": one.reading, **_spread(one, own, material, limit)}
+            answers = _fresh(one, held)
+            if answers is None:
+                row["note"] = "; ".join(filter(None, (row["note"], "no neutral questions asked")))
             else:
-                spread = diversity(_of_scope(one, held), material, limit)
-                row |= {"n_compared": spread.n, "distinct_1": spread.distinct_1, "distinct_2": spread.distinct_2}
-                row |= {"n_forms": spread.n_forms, "commonest_share": spread.commonest_share}
-            rows.append({**row, "note": "; ".join(notes)})
+                row |= _neutral_part(answers, neutral)
+                row["accuracy_mcnemar_p"] = NAN if one is before else _accuracy_p(first, answers, known)
+            rows.append(row)
     return pd.DataFrame(rows, columns=SIDE_COLUMNS)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from refbias.metamorphic.data import Neutral
+from refbias.metamorphic.forced_choice import NEITHER, Options, with_options
+from refbias.metamorphic.forced_choice import replies as forced_replies
 from refbias.metamorphic.questions import Wording
 from refbias.metamorphic.side_effects import neutral_options
 
@@ -145,6 +147,30 @@ def draw_reply(wording: Wording, draw: np.random.Generator) -> Reply:
     return Reply(_filled(frame.text, values), frame.frame)
 
 
+def chosen(
+    text: str, options: tuple[str, str], correct: int | None, choice: Options, draw: np.random.Generator
+) -> tuple[str, Reply]:
+    """Return a question with its options behind it, the two in a drawn order, and the reply that chooses.
+
+    Parameters
+    ----------
+    text
+        The question.
+    options
+        The two; "no difference" stands behind them, as in the test.
+    correct
+        Which of the two is right; None = neither.
+    choice
+        Form of the options.
+    draw
+        Draws the order.
+    """
+    first = int(draw.integers(2))
+    listed = (options[first], options[1 - first], NEITHER)
+    at = 2 if correct is None else int(correct != first)
+    return with_options(text, listed, choice), Reply(forced_replies(listed, choice)[at], f"choice-{choice}")
+
+
 @dataclass(frozen=True)
 class NeutralExample:
     """A neutral question as a prompt with its answer."""
@@ -171,3 +197,13 @@ def neutral_examples(neutral: Neutral) -> list[NeutralExample]:
         if _slots(reply) <= set(values)
         for ask, prompt in enumerate(PROMPTS, 1)
     ]
+
+
+def neutral_choices(neutral: Neutral, choice: Options, draw: np.random.Generator) -> list[NeutralExample]:
+    """Return a neutral question with its options behind it, once for each frame of prompts; none for a why-question."""
+    options = neutral_options(neutral)
+    if options is None:
+        return []
+    texts, correct = (options.first, options.second), int(options.correct == "second")
+    asked = [chosen(frame.format(question=neutral.question), texts, correct, choice, draw) for frame in PROMPTS]
+    return [NeutralExample(neutral, prompt, reply) for prompt, reply in asked]

@@ -2,7 +2,8 @@
 
 ``questions/questions.jsonl`` holds the questions, ``answers/<model>/<subject>/<reading>/`` the answers. A subject is
 ``reference``, a checkpoint such as ``full-h030``, or ``mitigated``; a reading is ``plain`` or ``few_shot``. A subject
-may have been asked a part of the questions.
+may have been asked a part of the questions. Below a reading's folder lie ``neutral/`` with the answers to neutral
+questions and ``open/`` with answers in the model's own words, where the others were chosen among options.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,8 @@ from refbias.metamorphic.mitigation import HeldOut, read_held_out
 from refbias.metamorphic.questions import Question, read_questions
 from refbias.metamorphic.side_effects import NeutralAnswer, read_neutral_answers
 
+Rows = tuple[tuple[Question, Answer], ...]
+_NEUTRAL = ("neutral/raw.jsonl", "neutral.jsonl")
 REFERENCE, MITIGATED = "reference", "mitigated"
 PLAIN, FEW_SHOT = "plain", "few_shot"
 
@@ -32,21 +35,29 @@ class Asked:
         The questions that were asked, with their answers, in the order of the questions.
     neutral
         Answers to neutral questions by id; None where none were asked.
+    opened
+        Questions that were asked openly too, where the others were read by options; None where none were.
     options
-        Whether answers were chosen among given options, so that their words are not the model's.
+        Whether `rows` were chosen among given options, so that their words are not the model's.
     """
 
     model: str
     subject: str
     reading: str
-    rows: tuple[tuple[Question, Answer], ...]
+    rows: Rows
     neutral: Mapping[str, NeutralAnswer] | None
+    opened: Rows | None
     options: bool
 
     @property
     def answers(self) -> dict[str, Answer]:
         """Answers by question id."""
         return {answer.id: answer for _, answer in self.rows}
+
+    @property
+    def worded(self) -> Rows:
+        """Questions whose answers are in the model's own words."""
+        return (self.opened or ()) if self.options else self.rows
 
 
 @dataclass(frozen=True)
@@ -73,6 +84,10 @@ def _options(path: Path) -> bool:
     return path.is_file() and any("options" in row for row in read_jsonl(path)[:1])
 
 
+def _joined(questions: Sequence[Question], answers: Mapping[str, Answer]) -> Rows:
+    return tuple((question, answers[question.id]) for question in questions if question.id in answers)
+
+
 def _asked(folder: Path, model: str, subject: str, reading: str, questions: Sequence[Question]) -> Asked:
     answers = read_answers(folder / "answers.jsonl")
     known = {question.id for question in questions}
@@ -80,14 +95,16 @@ def _asked(folder: Path, model: str, subject: str, reading: str, questions: Sequ
         raise UserError(
             f"{folder / 'answers.jsonl'}: answer {strangers[0]} belongs to no question of the run: ask again"
         )
-    neutral = folder / "neutral.jsonl"
+    neutral = next((path for name in _NEUTRAL if (path := folder / name).is_file()), None)
+    opened = folder / "open" / "answers.jsonl"
     return Asked(
-        model,
-        subject,
-        reading,
-        tuple((question, answers[question.id]) for question in questions if question.id in answers),
-        read_neutral_answers(neutral) if neutral.is_file() else None,
-        _options(folder / "raw.jsonl"),
+        model=model,
+        subject=subject,
+        reading=reading,
+        rows=_joined(questions, answers),
+        neutral=read_neutral_answers(neutral) if neutral else None,
+        opened=_joined(questions, read_answers(opened)) if opened.is_file() else None,
+        options=_options(folder / "raw.jsonl"),
     )
 
 
@@ -107,7 +124,9 @@ def read_run(folder: Path) -> Run:
     questions = read_questions(folder / "questions" / "questions.jsonl")
     places = [path.parent for path in folder.glob("answers/*/*/*/answers.jsonl")]
     if not places:
-        raise UserError(f"{folder}: holds no answers/<model>/<subject>/<reading>/answers.jsonl: ask the questions first")
+        raise UserError(
+            f"{folder}: holds no answers/<model>/<subject>/<reading>/answers.jsonl: ask the questions first"
+        )
     rank = {REFERENCE: 0, MITIGATED: 2}
     places.sort(key=lambda at: (at.parts[-3], rank.get(at.parts[-2], 1), at.parts[-2], at.parts[-1] != PLAIN))
     asked = tuple(_asked(place, *place.parts[-3:], questions) for place in places)

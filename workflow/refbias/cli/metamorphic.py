@@ -160,6 +160,17 @@ def _mitigation_set(argv: list[str]) -> int:
     return metamorphic_mitigation.main(argv)
 
 
+def _pictures(name: str) -> Callable[[list[str]], int]:
+    def run(argv: list[str]) -> int:
+        # the other commands need no matplotlib
+        from refbias.cli import metamorphic_pictures
+
+        command: Callable[[list[str]], int] = getattr(metamorphic_pictures, name)
+        return command(argv)
+
+    return run
+
+
 _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "questions": _questions,
     "label": _label,
@@ -167,6 +178,9 @@ _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "summary": _summary,
     "gate": _gate,
     "mitigation-set": _mitigation_set,
+    "tables": _pictures("make_tables"),
+    "figures": _pictures("make_figures"),
+    "report": _pictures("make_report"),
 }
 
 

@@ -80,7 +80,8 @@ resiliency, reference_resiliency
 change
     In points, over the `n_pairs` usable on both sides, with bootstrap bounds over source questions.
 lenses
-    ``agree`` or ``disagree`` by the signs of `mean_delta_b` and `change`; ``no change``, ``no answers`` or ``no groups``.
+    ``agree`` or ``disagree`` by the signs of `mean_delta_b` and `change`; else ``no change``, ``no answers`` or
+    ``no groups``.
 clear
     Whether both moved by more than noise: exact McNemar p below 0.05, and dB further from 0 than the control's.
 """

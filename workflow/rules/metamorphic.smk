@@ -67,7 +67,7 @@ rule metamorphic_ask:
     benchmark:
         f"{RESULTS}/benchmarks/metamorphic/ask/{{model}}/{{subject}}/{{asked}}.tsv"
     wildcard_constraints:
-        asked="plain|few_shot|neutral|open",
+        asked="(plain|few_shot)(/neutral|/open)?",
     conda:
         GENERATION_ENVIRONMENT
     threads: torch_threads(CONFIG.compute.device)
@@ -171,7 +171,7 @@ rule metamorphic_evaluate:
         f"{RESULTS}/benchmarks/metamorphic/evaluate/{{tested}}/{{subject}}/{{asked}}.tsv"
     wildcard_constraints:
         tested="|".join(map(re.escape, [*TESTED, *INTERFACES])) or "none",
-        asked="plain|few_shot",
+        asked="(plain|few_shot)(/open)?",
     conda:
         ENVIRONMENT
     threads: torch_threads(CONFIG.compute.device) if LENS.judge.directory else 1
@@ -180,7 +180,9 @@ rule metamorphic_evaluate:
         mem_mb=24000 if LENS.judge.directory else 2000,
         runtime=240,
     params:
-        settings=lambda w: slices.metamorphic_label_slice(CONFIG, w.tested),
+        settings=lambda w: slices.metamorphic_label_slice(
+            CONFIG, w.tested, w.asked
+        ),
         code=code("metamorphic_evaluate"),
         data=[*metamorphic_content(), *judge_content()],
         patience=lambda w, output: patience_option(
@@ -216,9 +218,11 @@ if MITIGATED:
         params:
             code=code("metamorphic_mitigation"),
             data=[*metamorphic_content(), content(None, "metamorphic", "neutral.tsv")],
-            hold_out=(
-                ["--hold-out", LENS.mitigation.hold_out]
-                if LENS.mitigation.hold_out
+            hold_out=LENS.mitigation.hold_out or "none",
+            # trained in the form in which it is asked again
+            choice=(
+                ["--choice", LENS.forced_choice.options]
+                if LENS.reading == "forced_choice"
                 else []
             ),
             material=material_options(),
@@ -226,7 +230,8 @@ if MITIGATED:
             folder=subpath(output.manifest, parent=True),
         shell:
             "python -m refbias metamorphic mitigation-set --log {log} --questions {input.questions:q}"
-            " --answers {input.answers:q} {params.hold_out:q} {params.material:q} --seed {params.seed}"
+            " --answers {input.answers:q} --hold-out {params.hold_out} {params.choice:q} {params.material:q}"
+            " --seed {params.seed}"
             " --output {params.folder:q}"
 
     rule mitigate:
@@ -262,9 +267,13 @@ if MITIGATED:
 rule metamorphic_tables:
     input:
         lens_answers(),
-        delta_b=lens_delta_b(),
+        shift=lens_shift(),
     output:
-        tables=expand(f"{META}/tables/{{name}}.csv", name=LENS_TABLES),
+        tables=expand(
+            f"{META}/tables/{{name}}.{{suffix}}",
+            name=metamorphic_tables.FILES,
+            suffix=TABLE_SUFFIXES,
+        ),
         manifest=f"{META}/tables/manifest.json",
     log:
         f"{RESULTS}/logs/metamorphic/tables.log",
@@ -274,27 +283,37 @@ rule metamorphic_tables:
         ENVIRONMENT
     resources:
         mem_mb=2000,
-        runtime=30,
+        runtime=60,
     params:
-        code=code("metamorphic_tables"),
-        data=metamorphic_content(),
+        code=code("metamorphic_pictures"),
+        data=[
+            *metamorphic_content(),
+            content(None, "metamorphic", "neutral.tsv"),
+            content(CONFIG.stimuli.groups_file, "stimuli", "groups.tsv"),
+        ],
         results=META,
-        delta_b=lambda w, input: (
-            ["--delta-b", input.delta_b[0]] if input.delta_b else []
-        ),
+        shift=lambda w, input: ["--shift", input.shift[0]] if input.shift else [],
         material=material_options(),
+        targets=(
+            ["--target-groups", CONFIG.stimuli.groups_file]
+            if CONFIG.stimuli.groups_file
+            else []
+        ),
+        method="rr" if "rr" in CONFIG.shift.methods else CONFIG.shift.methods[0],
+        resamples=LENS.n_resamples,
         seed=CONFIG.seed,
         folder=subpath(output.manifest, parent=True),
     shell:
-        "python -m refbias metamorphic tables --log {log} --results {params.results:q} {params.delta_b:q}"
-        " {params.material:q} --seed {params.seed} --output {params.folder:q}"
+        "python -m refbias metamorphic tables --log {log} --results {params.results:q} {params.shift:q}"
+        " {params.material:q} {params.targets:q} --method {params.method} --n-resamples {params.resamples}"
+        " --seed {params.seed} --output {params.folder:q}"
 
 
 rule metamorphic_figures:
     input:
-        f"{META}/tables/manifest.json",
+        tables=f"{META}/tables/manifest.json",
     output:
-        f"{FIGURES}/metamorphic/manifest.json",
+        f"{META}/figures/manifest.json",
     log:
         f"{RESULTS}/logs/metamorphic/figures.log",
     benchmark:
@@ -305,15 +324,36 @@ rule metamorphic_figures:
         mem_mb=2000,
         runtime=30,
     params:
-        code=code("metamorphic_figures"),
-        results=META,
+        code=code("metamorphic_pictures"),
+        tables=subpath(input.tables, parent=True),
         folder=subpath(output[0], parent=True),
     shell:
-        "python -m refbias metamorphic figures --log {log} --results {params.results:q} --output {params.folder:q}"
+        "python -m refbias metamorphic figures --log {log} --tables {params.tables:q} --output {params.folder:q}"
+
+
+rule metamorphic_report:
+    input:
+        f"{META}/tables/manifest.json",
+        f"{META}/figures/manifest.json",
+    output:
+        f"{META}/report.html",
+    log:
+        f"{RESULTS}/logs/metamorphic/report.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/metamorphic/report.tsv"
+    conda:
+        ENVIRONMENT
+    resources:
+        mem_mb=1000,
+        runtime=10,
+    params:
+        code=code("metamorphic_pictures"),
+        results=META,
+    shell:
+        "python -m refbias metamorphic report --log {log} --results {params.results:q} --output {output:q}"
 
 
 rule metamorphic:
     input:
-        f"{META}/tables/manifest.json",
-        f"{FIGURES}/metamorphic/manifest.json",
+        f"{META}/report.html",
     localrule: True

@@ -153,12 +153,33 @@ def _gate(argv: list[str]) -> int:
     return exit_code(checks)
 
 
+def _mitigation_set(argv: list[str]) -> int:
+    from refbias.cli import metamorphic_mitigation
+
+    return metamorphic_mitigation.main(argv)
+
+
+def _pictures(name: str) -> Callable[[list[str]], int]:
+    def run(argv: list[str]) -> int:
+        # the other commands need no matplotlib
+        from refbias.cli import metamorphic_pictures
+
+        command: Callable[[list[str]], int] = getattr(metamorphic_pictures, name)
+        return command(argv)
+
+    return run
+
+
 _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "questions": _questions,
     "label": _label,
     "validate": _validate,
     "summary": _summary,
     "gate": _gate,
+    "mitigation-set": _mitigation_set,
+    "tables": _pictures("make_tables"),
+    "figures": _pictures("make_figures"),
+    "report": _pictures("make_report"),
 }
 
 
@@ -169,9 +190,6 @@ _MODULES = {
     "evaluate": "refbias.cli.metamorphic_evaluate",
     "judge": "refbias.cli.metamorphic_judge",
     "adaptive": "refbias.cli.metamorphic_adaptive",
-    "mitigation-set": "refbias.cli.metamorphic_mitigation",
-    "tables": "refbias.cli.metamorphic_tables",
-    "figures": "refbias.cli.metamorphic_figures",
 }
 
 

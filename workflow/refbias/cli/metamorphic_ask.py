@@ -15,12 +15,12 @@ from refbias.codehash import code_hash
 from refbias.config.base import parse_json
 from refbias.config.metamorphic import AskStage, EndpointSettings
 from refbias.errors import UserError
-from refbias.metamorphic.asking import Local, Prompted, asked_openly, choose, first_sources, generate
+from refbias.metamorphic.asking import Local, Prompted, asked_openly, choose, generate
 from refbias.metamorphic.biasasker import read_material
 from refbias.metamorphic.data import Material, Neutral, load_neutral
 from refbias.metamorphic.endpoint import Endpoint
 from refbias.metamorphic.few_shot import Example, load_examples
-from refbias.metamorphic.questions import Question, read_questions
+from refbias.metamorphic.questions import Question, first_sources, read_questions
 from refbias.models import Checkpoint
 from refbias.models.files import weight_hashes
 

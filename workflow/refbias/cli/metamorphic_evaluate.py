@@ -22,7 +22,7 @@ from refbias.metamorphic.forced_choice import read_choice
 from refbias.metamorphic.judge import JudgeBackend, check_judge
 from refbias.metamorphic.judging import NEW_TOKENS, LocalJudge, judged
 from refbias.metamorphic.labeller import UNUSABLE
-from refbias.metamorphic.questions import Question, read_questions
+from refbias.metamorphic.questions import Question, first_sources, read_questions, write_questions
 
 
 def open_judge(
@@ -95,6 +95,10 @@ def main(argv: list[str]) -> int:
         files = (settings.groups_file, settings.properties_file)
         material = read_material(*(Path(path) if path else None for path in files))
         questions = read_questions(args.questions)
+        if settings.first is not None:
+            # a part of the run's questions: they lie beside the answers, for whoever reads both
+            questions = list(first_sources(questions, settings.first))
+            write_questions(args.answers / "questions.jsonl", questions)
         answers = _labelled(questions, raw, settings, material)
         backend = open_judge(judge, settings.generation, settings.compute)
         if backend is not None:

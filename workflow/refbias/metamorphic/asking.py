@@ -24,7 +24,7 @@ from refbias.generation import BACKENDS, Request, Task
 from refbias.metamorphic.data import Material, Neutral
 from refbias.metamorphic.few_shot import Example, choice_turns, open_turns
 from refbias.metamorphic.forced_choice import NAMES, ORDERS, option_texts, replies, row_of, with_options
-from refbias.metamorphic.questions import SOURCE, Question
+from refbias.metamorphic.questions import Question
 from refbias.models import Checkpoint, load_tokenizer, prompt_ids, resolve_device, stop_ids
 from refbias.models.chat import completion_ids, resolve_format
 from refbias.models.heap import keep_freed_memory
@@ -76,17 +76,6 @@ def asked_openly(
     before = open_turns(examples)
     texts = [(item.id, item.text if isinstance(item, Question) else item.question) for item in items]
     return tuple(Prompted(name, (*before, Message("user", text))) for name, text in texts)
-
-
-def first_sources(questions: Sequence[Question], count: int) -> tuple[Question, ...]:
-    """Return `count` source questions, taken from the categories in turn."""
-    by_category: dict[str, list[Question]] = {}
-    for question in questions:
-        if question.relation == SOURCE:
-            by_category.setdefault(question.category, []).append(question)
-    longest = max(map(len, by_category.values()), default=0)
-    turns = (of[turn] for turn in range(longest) for of in by_category.values() if turn < len(of))
-    return tuple(turns)[:count]
 
 
 Row = dict[str, Any]

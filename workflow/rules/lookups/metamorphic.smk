@@ -1,5 +1,7 @@
 # Look-ups of the metamorphic tests: who is asked what, and what a job that asks waits for.
 
+from refbias.tables import metamorphic as metamorphic_tables
+
 LENS = CONFIG.metamorphic
 META = f"{RESULTS}/metamorphic"
 TESTED = CONFIG.metamorphic_models()
@@ -7,21 +9,16 @@ INTERFACES = list(LENS.endpoints)
 MITIGATED = TESTED if LENS.mitigation else []
 # asked again with examples in front
 SHOTS = ["few_shot"] if LENS.few_shot else []
-LENS_TABLES = ["model_relation", "category_relation"]
-if MITIGATED:
-    LENS_TABLES.append("mitigation")
 # what a mitigation is weighed by beside its questions
 SIDES_ASKED = ["neutral"] if MITIGATED else []
-if MITIGATED and LENS.mitigation.open_questions:
+# where answers are chosen among options, none is in the model's own words
+if MITIGATED and LENS.mitigation.open_questions and LENS.reading == "forced_choice":
     SIDES_ASKED.append("open")
 ASKED_CHECKPOINTS = {
     "reference": [],
     "endpoints": [slug for slug in CHECKPOINTS if slug not in INNER],
     "spectra": CHECKPOINTS,
 }[LENS.subjects]
-if TESTED and ASKED_CHECKPOINTS:
-    LENS_TABLES.append("beside_db")
-
 
 def spectrum_subjects():
     return [f"{regime}-{slug}" for regime in REGIMES for slug in ASKED_CHECKPOINTS]
@@ -38,13 +35,17 @@ def questioned():
     return [f"{META}/answers/{place}" for place in found]
 
 
-def asked_aside():
-    """Folders of answers that are kept as they came."""
+def asked_aside(*names):
+    """Folders of further answers, below the reading that they belong to."""
     return [
-        f"{META}/answers/{model}/{subject}/{asked}"
+        f"{META}/answers/{model}/{place}/{name}"
         for model in MITIGATED
-        for subject in ["reference", "mitigated"]
-        for asked in SIDES_ASKED
+        for place in [
+            *(f"reference/{asked}" for asked in ["plain", *SHOTS]),
+            "mitigated/plain",
+        ]
+        for name in SIDES_ASKED
+        if name in names
     ]
 
 
@@ -93,7 +94,7 @@ def answering_option(w):
 
 def questions_of(w):
     """The sample, but for the neutral questions, which ship."""
-    return [] if w.asked == "neutral" else [f"{META}/questions/questions.jsonl"]
+    return [] if w.asked.endswith("/neutral") else [f"{META}/questions/questions.jsonl"]
 
 
 def questions_option(w):
@@ -129,11 +130,9 @@ def material_options():
 
 
 def asked_content(w):
-    files = {"neutral": ["neutral.tsv"], "few_shot": ["few_shot.tsv"]}
-    extra = [
-        content(None, "metamorphic", name)
-        for name in files.get(w.asked, [])
-    ]
+    shots, _, side = w.asked.partition("/")
+    extra = [content(None, "metamorphic", "few_shot.tsv")] if shots == "few_shot" else []
+    extra += [content(None, "metamorphic", "neutral.tsv")] if side == "neutral" else []
     return [*metamorphic_content(), *extra]
 
 
@@ -149,7 +148,7 @@ def patience_option(option, interface):
     return [option, interface.model_dump_json()] if interface else []
 
 
-def lens_delta_b():
+def lens_shift():
     """The table of dB, where checkpoints of the spectra are asked."""
     return [f"{RESULTS}/shift/delta_b.csv"] if TESTED and ASKED_CHECKPOINTS else []
 
@@ -159,6 +158,7 @@ def lens_answers():
     return [
         f"{META}/questions/questions.jsonl",
         *(f"{folder}/manifest.json" for folder in questioned()),
-        *(f"{folder}/asked.json" for folder in asked_aside()),
+        *(f"{folder}/asked.json" for folder in asked_aside("neutral")),
+        *(f"{folder}/manifest.json" for folder in asked_aside("open")),
         *(f"{META}/mitigation/{model}/training_set/manifest.json" for model in MITIGATED),
     ]

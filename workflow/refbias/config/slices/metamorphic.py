@@ -38,7 +38,7 @@ def metamorphic_ask_slice(config: Config, model: str, asked: str) -> str:
     model
         Slug of a model or of an interface.
     asked
-        ``plain``, ``few_shot``, ``neutral`` or ``open``.
+        ``plain`` or ``few_shot``, or below one of them ``neutral`` or ``open``, such as ``few_shot/neutral``.
 
     Notes
     -----
@@ -46,7 +46,7 @@ def metamorphic_ask_slice(config: Config, model: str, asked: str) -> str:
     and budget of an interface (they are options of the command).
     """
     chosen = config.metamorphic
-    side = asked in ("neutral", "open")
+    shots, _, side = asked.partition("/")
     if side and chosen.mitigation is None:
         raise ValueError("metamorphic.mitigation: the configuration has none")
     reading: Reading = "generate" if side else _reading(config, model)
@@ -56,11 +56,11 @@ def metamorphic_ask_slice(config: Config, model: str, asked: str) -> str:
         {
             "groups_file": chosen.groups_file,
             "properties_file": chosen.properties_file,
-            "questions": asked if side else "sample",
-            "first": chosen.mitigation.open_questions if asked == "open" and chosen.mitigation else None,
+            "questions": side or "sample",
+            "first": chosen.mitigation.open_questions if side == "open" and chosen.mitigation else None,
             "reading": reading,
             "forced_choice": None if written else chosen.forced_choice,
-            "few_shot": chosen.few_shot if asked == "few_shot" else 0,
+            "few_shot": chosen.few_shot if shots == "few_shot" else 0,
             "max_new_tokens": chosen.mitigation.neutral_tokens if side and chosen.mitigation else chosen.max_new_tokens,
             "temperature": 0.0 if side else chosen.temperature,
             "generation": config.generation if written and local else None,
@@ -80,14 +80,17 @@ def metamorphic_ask_slice(config: Config, model: str, asked: str) -> str:
     return json.dumps(data, sort_keys=True)
 
 
-def metamorphic_label_slice(config: Config, model: str) -> str:
-    """Return the JSON slice of stage `metamorphic evaluate`."""
+def metamorphic_label_slice(config: Config, model: str, asked: str) -> str:
+    """Return the JSON slice of stage `metamorphic evaluate`; parameters as `metamorphic_ask_slice`."""
     chosen = config.metamorphic
+    is_open = asked.endswith("/open")
+    first = chosen.mitigation.open_questions if is_open and chosen.mitigation else None
     local = chosen.judge.directory is not None
     stage = LabelStage(
         groups_file=chosen.groups_file,
         properties_file=chosen.properties_file,
-        reading=_reading(config, model),
+        first=first,
+        reading="generate" if is_open else _reading(config, model),
         min_margin=chosen.forced_choice.min_margin,
         judge=chosen.judge,
         generation=config.generation if local else None,

@@ -5,11 +5,9 @@ Answers are labelled by another stage: a new rule of the labeller asks nothing a
 
 import argparse
 import contextlib
-import os
 from pathlib import Path
 from typing import Any
 
-from refbias.acquisition.cache import cache_root
 from refbias.artifacts import Stage, sha256_file, write_jsonl
 from refbias.codehash import code_hash
 from refbias.config.base import parse_json
@@ -18,8 +16,8 @@ from refbias.errors import UserError
 from refbias.metamorphic.asking import Local, Prompted, asked_openly, choose, generate
 from refbias.metamorphic.biasasker import read_material
 from refbias.metamorphic.data import Material, Neutral, load_neutral
-from refbias.metamorphic.endpoint import Endpoint
 from refbias.metamorphic.few_shot import Example, load_examples
+from refbias.metamorphic.judging import open_endpoint
 from refbias.metamorphic.questions import Question, first_sources, read_questions
 from refbias.models import Checkpoint
 from refbias.models.files import weight_hashes
@@ -33,7 +31,8 @@ def _identity(folder: Path) -> Any:
     return sha256_file(manifest) if manifest.is_file() else weight_hashes(folder)
 
 
-def _local(args: argparse.Namespace) -> Local:
+def local_model(args: argparse.Namespace) -> Local:
+    """Return the model that ``--reference`` and ``--checkpoint`` name."""
     if args.reference is None:
         raise UserError("metamorphic ask: --reference is missing: name the folder of the model")
     folders = [args.reference] if args.checkpoint is None else [args.reference, args.checkpoint]
@@ -46,18 +45,6 @@ def _local(args: argparse.Namespace) -> Local:
         name=args.name,
         identity=[_identity(folder) for folder in folders],
         work=args.work,
-    )
-
-
-def open_endpoint(settings: EndpointSettings, max_new_tokens: int, temperature: float, seed: int) -> Endpoint:
-    """Return a model behind an interface, with its cache and the key from the environment."""
-    return Endpoint(
-        settings,
-        cache=Path(settings.cache) if settings.cache else cache_root() / "answers",
-        max_new_tokens=max_new_tokens,
-        temperature=temperature,
-        seed=seed,
-        environment=os.environ,
     )
 
 
@@ -86,7 +73,7 @@ def _ask(settings: AskStage, args: argparse.Namespace, material: Material, examp
     items = _asked(settings, args.questions)
     if settings.endpoint is not None:
         return _through(settings, asked_openly(items, examples))
-    model = _local(args)
+    model = local_model(args)
     code = code_hash("refbias.cli.metamorphic_ask")
     if settings.reading == "forced_choice":
         questions = [item for item in items if isinstance(item, Question)]

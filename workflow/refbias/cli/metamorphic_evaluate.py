@@ -1,40 +1,24 @@
 """Stage `metamorphic evaluate`: label one model's answers, by rules and where wanted by a judge, and sum them up."""
 
 import argparse
-import os
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from refbias.acquisition.cache import cache_root
-from refbias.artifacts import Stage, read_json, read_jsonl, write_json
+from refbias.artifacts import Stage, read_json, read_jsonl, sha256_file, write_json
 from refbias.config.base import parse_json
-from refbias.config.generation import GenerationSettings
 from refbias.config.metamorphic import EndpointSettings, JudgeSettings, LabelStage
-from refbias.config.models import Compute
 from refbias.errors import UserError
 from refbias.metamorphic.answers import Answer, answer_row, finite, label_all, summarise, write_answers
 from refbias.metamorphic.biasasker import read_material
 from refbias.metamorphic.data import Material
 from refbias.metamorphic.endpoint import Endpoint
 from refbias.metamorphic.forced_choice import read_choice
-from refbias.metamorphic.judge import JudgeBackend, check_judge
-from refbias.metamorphic.judging import NEW_TOKENS, LocalJudge, judged
+from refbias.metamorphic.judge import check_judge
+from refbias.metamorphic.judging import judged, open_judge
 from refbias.metamorphic.labeller import UNUSABLE
 from refbias.metamorphic.questions import Question, first_sources, read_questions, write_questions
-
-
-def open_judge(
-    settings: JudgeSettings, generation: GenerationSettings | None, compute: Compute | None
-) -> JudgeBackend | None:
-    """Return the judge that the settings name, None for none."""
-    if settings.endpoint is not None:
-        cache = Path(settings.endpoint.cache) if settings.endpoint.cache else cache_root() / "answers"
-        return Endpoint(settings.endpoint, cache=cache, max_new_tokens=NEW_TOKENS, environment=os.environ)
-    if settings.directory is not None:
-        return LocalJudge(Path(settings.directory), generation or GenerationSettings(), compute or Compute())
-    return None
 
 
 def refuse_same(settings: JudgeSettings, asked: dict[str, Any]) -> None:
@@ -45,8 +29,6 @@ def refuse_same(settings: JudgeSettings, asked: dict[str, Any]) -> None:
         check_judge(f"{mine['model']} at {mine['base_url']}", f"{tested['model']} at {tested['base_url']}")
     manifest = Path(settings.directory or "") / "manifest.json"
     if settings.directory is not None and manifest.is_file():
-        from refbias.artifacts import sha256_file
-
         inputs = asked.get("inputs", {})
         # a checkpoint is not its reference: only the weights that answered count
         answered = inputs.get("checkpoint") or inputs.get("reference")

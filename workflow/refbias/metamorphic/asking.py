@@ -107,7 +107,8 @@ def _in_parts(
 # --- answers that are written -----------------------------------------------------------------------------------------
 
 
-def _requests(prompts: Sequence[Prompted], settings: AskStage, model: Local) -> list[Request]:
+def requests_of(prompts: Sequence[Prompted], settings: AskStage, model: Local) -> list[Request]:
+    """Return prompts as token ids, with the one BOS that the model wants."""
     tokenizer = load_tokenizer(model.tokenizer)
     return [Request(item.id, "", tuple(prompt_ids(tokenizer, item.turns, settings.chat_format))) for item in prompts]
 
@@ -169,7 +170,7 @@ def generate(
         Rows of ``raw.jsonl`` in the order of `prompts`; what the manifest says.
     """
     generation, compute = settings.generation or GenerationSettings(), settings.compute or Compute()
-    requests = _requests(prompts, settings, model)
+    requests = requests_of(prompts, settings, model)
     content = {
         "requests": [dataclasses.asdict(request) for request in requests],
         "sampling": [settings.temperature, settings.max_new_tokens, settings.seed],

@@ -1,14 +1,18 @@
 """Judge models: a local one or one behind an interface, each other than the model under test."""
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from refbias.acquisition.cache import cache_root
 from refbias.config.generation import GenerationSettings
+from refbias.config.metamorphic import EndpointSettings, JudgeSettings
 from refbias.config.models import Compute
 from refbias.metamorphic.answers import Answer, answer_row
 from refbias.metamorphic.data import Material
+from refbias.metamorphic.endpoint import Endpoint
 from refbias.metamorphic.judge import JudgeBackend, cascade
 from refbias.metamorphic.labeller import Verdict, asked_of
 from refbias.metamorphic.questions import Question
@@ -46,6 +50,29 @@ class LocalJudge:
             compute=self.compute,
             name=f"judge {self.directory.name}",
         )
+
+
+def open_endpoint(settings: EndpointSettings, max_new_tokens: int, temperature: float = 0.0, seed: int = 0) -> Endpoint:
+    """Return a model behind an interface, with its cache and the key from the environment."""
+    return Endpoint(
+        settings,
+        cache=Path(settings.cache) if settings.cache else cache_root() / "answers",
+        max_new_tokens=max_new_tokens,
+        temperature=temperature,
+        seed=seed,
+        environment=os.environ,
+    )
+
+
+def open_judge(
+    settings: JudgeSettings, generation: GenerationSettings | None, compute: Compute | None
+) -> JudgeBackend | None:
+    """Return the judge that the settings name, None for none."""
+    if settings.endpoint is not None:
+        return open_endpoint(settings.endpoint, NEW_TOKENS)
+    if settings.directory is not None:
+        return LocalJudge(Path(settings.directory), generation or GenerationSettings(), compute or Compute())
+    return None
 
 
 def judged(

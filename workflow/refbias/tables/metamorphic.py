@@ -12,7 +12,7 @@ from refbias.metamorphic.remedy import SIDE_COLUMNS
 from refbias.tables.cells import TextTable
 from refbias.tables.formats import DASH, count, interval, p_value, percent
 from refbias.tables.labels import plain_name, regime_label
-from refbias.tables.printed import digits, printed
+from refbias.tables.printed import Formatter, digits, printed
 
 SOURCE, ALL = "source", "all"
 RELATION_LABELS = {

@@ -36,6 +36,8 @@ if MODELS:
     include: "workflow/rules/ablations.smk"
     include: "workflow/rules/pictures.smk"
     include: "workflow/rules/two_stage.smk"
+    include: "workflow/rules/lookups/metamorphic.smk"
+    include: "workflow/rules/metamorphic.smk"
 
 
 if CONFIG.audit:

@@ -15,6 +15,7 @@ from refbias.config.bias_shift import BiasShiftSettings
 from refbias.config.data import DataSettings, LocalData, folder_or_path
 from refbias.config.finetune import Regimes, Splits
 from refbias.config.generation import GenerationSettings
+from refbias.config.metamorphic import MetamorphicSettings
 from refbias.config.models import Compute, Family, ModelSettings
 from refbias.config.pictures import PICTURES, lacking
 from refbias.config.represent import RepresentSettings
@@ -78,6 +79,9 @@ class Config(Strict):
     generation: GenerationSettings = Field(default=GenerationSettings(), description="Generation of responses.")
     analysis: AnalysisSettings = Field(default=AnalysisSettings(), description="Statistics.")
     ablations: AblationSettings | None = Field(default=None, description="Ablations of dB; null = not run.")
+    metamorphic: MetamorphicSettings = Field(
+        default=MetamorphicSettings(), description="Metamorphic tests, by the target `metamorphic`."
+    )
 
     @field_validator("models")
     @classmethod
@@ -148,6 +152,10 @@ class Config(Strict):
         regimes = [slug for slug in self.regime_slugs() if slug in (self.ablations.regimes or self.regime_slugs())]
         return dict.fromkeys(self.ablations.models or list(self.models)[:1], regimes)
 
+    def metamorphic_models(self) -> list[str]:
+        """Return the models of the run that metamorphic tests are put to."""
+        return self.metamorphic.models or list(self.models)
+
     def families(self) -> dict[str, Family | None]:
         """Return model slug -> row of the paper's tables."""
         return {slug: model.family for slug, model in self.models.items()}
@@ -181,6 +189,13 @@ def from_mapping(data: Any, where: str = "config") -> Config:
                     raise UserError(
                         f"{where}: key 'ablations.{key}': {name!r} is not in this run: use {', '.join(valid)}"
                     )
+    for name in config.metamorphic.models:
+        if name not in config.models:
+            known = ", ".join(config.models) or "(no model)"
+            raise UserError(f"{where}: key 'metamorphic.models': {name!r} is not in this run: use {known}")
+    for name in config.metamorphic.endpoints:
+        if name in config.models:
+            raise UserError(f"{where}: key 'metamorphic.endpoints': {name!r} is a model of the run: use another name")
     return config
 
 

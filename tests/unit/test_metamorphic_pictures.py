@@ -16,7 +16,8 @@ from refbias.tables import TextTable
 from refbias.tables.cells import read_csv
 from refbias.tables.metamorphic import FILES
 from tests.unit import metamorphic_run as run
-from tests.unit.test_report import Page
+from tests.unit import picture_data as data
+from tests.unit.test_report import KINDS, PIXEL, Page, stage
 
 NAMES = [
     "models_relations",
@@ -128,6 +129,31 @@ def test_the_page_is_whole_accessible_and_shows_no_answer(root: Path) -> None:
     assert not any(raw in parsed.text for raw in long)
 
 
+def test_the_runs_report_has_the_lens_as_a_section(root: Path, tmp_path: Path) -> None:
+    data.write_run(tmp_path)
+    results, figures = tmp_path / "results" / "demo", tmp_path / "figures" / "demo"
+    figures.mkdir(parents=True)
+    for name in [*(f"{kind}_tiny_{regime}" for kind in KINDS for regime in ("full", "lora")), "loss_tiny"]:
+        (figures / f"{name}.png").write_bytes(PIXEL)
+    command = ["report", "--settings", json.dumps(stage()), "--figures", str(figures)]
+    for name in ("tables", "shift", "records"):
+        command += [f"--{name}", str(results / name)]
+    output = results / "report.html"
+    assert main([*command, "--output", str(output)]) == 0
+    before = output.read_text(encoding="utf-8")
+    assert main([*command, "--metamorphic", str(root), "--output", str(output)]) == 0
+    text = output.read_text(encoding="utf-8")
+    parsed, plain = Page(text), Page(before)
+    assert not parsed.open
+    links = [attrs["href"] for tag, attrs in parsed.tags if tag == "a"]
+    assert "#metamorphic" in links
+    ids = [attrs["id"] for _, attrs in parsed.tags if "id" in attrs]
+    assert "metamorphic" in ids
+    assert len(ids) == len(set(ids))
+    count = [sum(tag == "img" for tag, _ in found.tags) for found in (plain, parsed)]
+    assert count == [9, 9 + len(NAMES)]
+
+
 def test_sentences_follow_from_the_tables(frames: dict[str, pd.DataFrame]) -> None:
     told = "\n".join(findings(frames))
     row = frames["model_relation"].query("subject == 'reference' and reading == 'plain' and relation == 'all'").iloc[0]
@@ -153,7 +179,7 @@ def test_unreadable_and_chosen_answers_are_warned_of(root: Path, tmp_path: Path)
     (tmp_path / "tables").mkdir()
     for path in (root / "tables").iterdir():
         (tmp_path / "tables" / path.name).write_bytes(path.read_bytes())
-    frame = pd.read_csv(tmp_path / "tables" / "model_relation.csv")
+    frame = pd.read_csv(tmp_path / "tables" / "model_relation.csv").astype({"unusable_share": float})
     frame.loc[0, "unusable_share"] = 0.4
     frame.to_csv(tmp_path / "tables" / "model_relation.csv", index=False)
     facts = json.loads((tmp_path / "tables" / "manifest.json").read_text(encoding="utf-8"))

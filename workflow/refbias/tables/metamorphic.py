@@ -144,8 +144,8 @@ def _relation_text(frame: pd.DataFrame, with_category: bool) -> TextTable:
 
 
 def remedy_text(frame: pd.DataFrame) -> TextTable:
-    """Return the rows over all categories as they are printed."""
-    rows = frame[frame["category"] == ALL]
+    """Return the rows over all categories as they are printed, those that tell nothing left out."""
+    rows = frame[(frame["category"] == ALL) & (frame["scope"] != "not_trained")]
     shown = rows.assign(
         method=[METHOD_LABELS.get(str(name), str(name)) for name in rows["method"]],
         scope=[SCOPE_LABELS.get(str(name), str(name)) for name in rows["scope"]],

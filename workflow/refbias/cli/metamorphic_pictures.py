@@ -39,6 +39,7 @@ def make_tables(argv: list[str]) -> int:
     parser.add_argument("--shift", type=Path, help="delta_b.csv of the run; without it nothing stands beside dB")
     parser.add_argument("--target-groups", type=Path, help="TSV of the target groups of dB; shipped by default")
     parser.add_argument("--method", default="rr", help="of dB")
+    parser.add_argument("--stand-in", nargs="*", default=[], help="models that are the packaged 270M stand-in")
     parser.add_argument("--seed", type=int, default=0, help="of the bootstraps")
     parser.add_argument("--n-resamples", type=int, default=2000, help="of the bootstraps over source questions")
     parser.add_argument("--output", type=Path, required=True, help="folder of the tables")
@@ -62,6 +63,7 @@ def make_tables(argv: list[str]) -> int:
         stage.record(
             tables=[one.stem for one in made],
             held_out={model: held.relation for model, held in run.held_out.items()},
+            stand_in=options.stand_in,
             chosen_among_options=sorted({asked.model for asked in run.asked if asked.options}),
         )
     return 0

@@ -1,5 +1,5 @@
-"""Occupational competence: what a model holds of a user's ability, and which attributes move it.
+"""Occupational competence: does a model hold an irrelevant attribute against a user's competence, and does it show?
 
-`data` reads what is shown to the model, `direction` finds the expertise direction, `scores` reads it at the last token
-of the user's own words, `steering` moves the states along it; reading level, hiring and verdicts stand beside them.
+The third lens (after Fuentes and Mueller, arXiv 2608.20347): an expertise direction and its score in the hidden states,
+the reading level of answers and a hiring decision as behaviour, paired statistics, and a verdict per attribute.
 """

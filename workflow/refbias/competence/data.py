@@ -8,7 +8,9 @@ from typing import Literal
 
 from refbias.competence.public import enough_pairs, load_question_folder, unequal_lengths
 from refbias.competence.records import (
+    BASELINE,
     NAME,
+    OCCUPATION,
     Attribute,
     Contrast,
     Graded,
@@ -25,13 +27,11 @@ from refbias.stimuli.table import Row, nearest, read_table, shown
 
 ROLES = ("relevant", "irrelevant", "placebo", "baseline")
 """Roles of an attribute; a contrast has one of the first three."""
-BASELINE = "none"
-"""Id of the attribute that says nothing of the person."""
 
 PAIR_COLUMNS = ("pair_id", "expert", "novice", "split")
 QUESTION_COLUMNS = ("occupation", "question_id", "question")
 ATTRIBUTE_COLUMNS = ("attribute_id", "family", "role", "phrase")
-CONTRAST_COLUMNS = ("contrast_id", "family", "role", "first", "second", "occupation")
+CONTRAST_COLUMNS = ("contrast_id", "family", "role", "first", "second")
 RESUME_COLUMNS = ("resume_id", "quality", "role", "text")
 NAME_COLUMNS = ("name", "group")
 GRADED_COLUMNS = ("passage_id", "grade_order", "text")
@@ -149,6 +149,8 @@ def load_attributes(path: Path | str | None = None) -> tuple[Attribute, ...]:
     for row in table.rows:
         _slug(row, "attribute_id", "family")
         _one_of(row, "role", ROLES)
+        if row["attribute_id"] == OCCUPATION:
+            raise UserError(f"{row.where}: id {OCCUPATION!r} means the occupation itself: use another")
         if row["phrase"].endswith((".", "!", "?", ",")):
             raise UserError(f"{row.where}: phrase {shown(row['phrase'])} ends in {row['phrase'][-1]!r}: leave it out")
         if (row["role"] == "baseline") != (row["attribute_id"] == BASELINE):
@@ -183,8 +185,9 @@ def load_contrasts(attributes: Iterable[Attribute], path: Path | str | None = No
     for row in table.rows:
         _slug(row, "contrast_id", "family")
         _one_of(row, "role", ROLES[:3])
-        _one_of(row, "occupation", ("held", "added"))
-        for side in ("first", "second"):
+        if (row["first"] == OCCUPATION) != (row["second"] == BASELINE and row["family"] == OCCUPATION):
+            raise UserError(f"{row.where}: {OCCUPATION!r} is compared with {BASELINE!r}, in family {OCCUPATION!r}")
+        for side in ("first", "second")[row["first"] == OCCUPATION :]:
             if row[side] not in known:
                 hint = nearest(row[side], known)
                 raise UserError(f"{row.where}: {side} names an unknown attribute {shown(row[side])}{hint}: add it")
@@ -192,7 +195,7 @@ def load_contrasts(attributes: Iterable[Attribute], path: Path | str | None = No
             if role not in (row["role"], "baseline"):
                 raise UserError(f"{row.where}: {side} {row[side]!r} is {role}, the contrast {row['role']}: change one")
         contrast = Contrast(*(row[column] for column in CONTRAST_COLUMNS))
-        if contrast.cells[0] == contrast.cells[1]:
+        if contrast.first == contrast.second:
             raise UserError(f"{row.where}: contrast {contrast.id!r} compares {row['first']!r} with itself: change one")
         found.append(contrast)
     return tuple(found)

@@ -10,6 +10,10 @@ from refbias.stimuli.table import nearest
 
 NAME = "{name}"
 """Slot of a résumé."""
+BASELINE = "none"
+"""Id of the attribute that says nothing of the person."""
+OCCUPATION = "occupation"
+"""What stands for an attribute where the occupation itself is compared with none."""
 
 
 @dataclass(frozen=True)
@@ -104,19 +108,24 @@ class Attribute:
 
 @dataclass(frozen=True)
 class Contrast:
-    """Two attributes to compare; `occupation`: ``held`` (both contexts name it) or ``added`` (the first one only)."""
+    """Two attributes to compare, the first expected higher where it is relevant.
+
+    `first` may be the word ``occupation``: a context that names the occupation and nothing else, compared with one
+    that names none. In every other contrast both contexts name the occupation.
+    """
 
     id: str
     family: str
     role: str
     first: str
     second: str
-    occupation: str
 
     @property
     def cells(self) -> tuple[tuple[str, bool], tuple[str, bool]]:
         """(attribute id, is the occupation named?) of both sides."""
-        return (self.first, True), (self.second, self.occupation == "held")
+        if self.first == OCCUPATION:
+            return (BASELINE, True), (self.second, False)
+        return (self.first, True), (self.second, True)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from refbias.competence.data import load_graded
 from refbias.competence.prose import complete, flatten, sentences
 from refbias.competence.reading import dcrs, fkgl, is_easy, load_easy_words, read_text, words
 from refbias.competence.syllables import syllables
@@ -17,19 +18,22 @@ EASY = load_easy_words()
 
 # own count of syllables, spoken aloud
 SYLLABLES = {
-    1: "the a cat dog made makes looked through strength eye year guest guide walked jumped clothes rules failed use one "
-    "shoe true tree days played don't friend hour build read real queue league tongue bed red helped fifth",
-    2: "table boxes wanted going trying maybe people question beyond being someone something safely movement careful "
-    "homework household therefore create react quiet diet client trial bias million union region fashion business lawyer "
-    "nation patient ancient bottled handles nurses building valued fluid ruin couldn't rescue pages places classes poem "
-    "statement basement science lion always before seven carried studied rhythm tourist prism",
-    3: "media radio ratio video museum employee agreement management measurement settlement element serious various "
-    "previous easier happier area idea created actual manual gradual audience period medium opinion companion financial "
-    "important recipe tourism influence energy banana computer however physician technician musician beautiful violent "
-    "family different another carpenter engineer nuclear linear continue document example attention",
-    4: "material society variety anxiety experience associate appreciate negotiate evaluate situation continuous geology "
-    "electrician reliable ingredient usually information technology temperature intelligent electronic diabetes "
-    "cooperate coordinate necessary community available alternative",
+    1: "the a cat dog made makes looked through strength eye year guest guide walked jumped clothes rules failed "
+    "use one shoe true tree days played don't friend hour build read real queue league tongue bed red helped "
+    "fifth",
+    2: "table boxes wanted going trying maybe people question beyond being someone something safely movement "
+    "careful homework household therefore create react quiet diet client trial bias million union region "
+    "fashion business lawyer nation patient ancient bottled handles nurses building valued fluid ruin couldn't "
+    "rescue pages places classes poem statement basement science lion always before seven carried studied "
+    "rhythm tourist prism",
+    3: "media radio ratio video museum employee agreement management measurement settlement element serious "
+    "various previous easier happier area idea created actual manual gradual audience period medium opinion "
+    "companion financial important recipe tourism influence energy banana computer however physician "
+    "technician musician beautiful violent family different another carpenter engineer nuclear linear continue "
+    "document example attention",
+    4: "material society variety anxiety experience associate appreciate negotiate evaluate situation continuous "
+    "geology electrician reliable ingredient usually information technology temperature intelligent electronic "
+    "diabetes cooperate coordinate necessary community available alternative",
     5: "association communication examination individual opportunity electricity refrigerator university possibility",
     6: "reliability responsibility",
 }
@@ -161,6 +165,16 @@ def test_sentences_do_not_end_at_abbreviations_numbers_or_initials() -> None:
     ]
 
 
+def test_graded_passages_are_put_in_their_order() -> None:
+    graded = sorted(load_graded(), key=lambda passage: passage.order)
+    found = [read_text(passage.text, EASY) for passage in graded]
+    assert len(found) >= 4
+    for measure in ("fkgl", "dcrs", "level"):
+        grades = [getattr(reading, measure) for reading in found]
+        assert grades == sorted(grades), (measure, grades)
+        assert len(set(grades)) == len(grades)
+
+
 @pytest.mark.parametrize("text", ["", "Yes.", "- \n- \n", "```\nx = 1\n```", "Nine words are too few for any grade."])
 def test_too_few_words_are_undefined_never_zero(text: str) -> None:
     found = read_text(text, EASY)
@@ -185,7 +199,8 @@ def test_words_keep_hyphens_apostrophes_and_numbers_together() -> None:
 
 def test_easy_words_are_read_from_the_package_or_a_file(tmp_path: Path) -> None:
     spec = util.find_spec("textstat")
-    assert spec is not None and spec.submodule_search_locations
+    assert spec is not None
+    assert spec.submodule_search_locations
     shipped = Path(spec.submodule_search_locations[0]) / "resources/en/easy_words.txt"
     assert frozenset(shipped.read_text(encoding="utf-8").split()) == EASY
     with pytest.raises(UserError, match="no such file"):

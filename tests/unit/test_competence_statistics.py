@@ -7,7 +7,15 @@ import numpy.typing as npt
 import pytest
 from scipy import stats as scipy_stats
 
-from refbias.competence.statistics import Named, EffectSettings, cluster_means, decisions, effects, random_percentile
+from refbias.competence.statistics import (
+    EffectSettings,
+    Named,
+    adjusted,
+    cluster_means,
+    decisions,
+    effects,
+    random_percentile,
+)
 from refbias.stats.paired import paired_effects, tost
 
 OCCUPATIONS = np.repeat([f"o{index}" for index in range(8)], 8)
@@ -19,7 +27,7 @@ def normal(seed: int, shape: tuple[int, ...]) -> npt.NDArray[np.float64]:
 
 
 def test_mean_and_effect_size_are_those_of_the_t_test() -> None:
-    values = normal(1, (64, 3)) + [0.0, 0.3, 1.0]
+    values = normal(1, (64, 3)) + np.array([0.0, 0.3, 1.0])
     found = paired_effects(values, OCCUPATIONS, **FAST)
     t = scipy_stats.ttest_1samp(values, 0.0).statistic
     np.testing.assert_allclose(found.mean, values.mean(axis=0))
@@ -116,7 +124,7 @@ def test_holm_over_null_contrasts_keeps_the_family_error_and_leaves_placebos_out
     settings = EffectSettings(n_resamples=2, n_permutations=499)
     false = 0
     for _ in range(300):
-        found = effects(names, generator.normal(size=(20, 10)), np.repeat(list("abcd"), 5), "L", settings)
+        found = adjusted(effects(names, generator.normal(size=(20, 10)), np.repeat(list("abcd"), 5), "L", settings))
         false += any(effect.p_holm is not None and effect.p_holm <= 0.05 for effect in found[:8])
         assert all(effect.p_holm == effect.p for effect in found[8:])
         assert min(e.p_holm or 0 for e in found[:8]) == pytest.approx(min(1, 8 * min(e.p or 0 for e in found[:8])))
@@ -124,7 +132,7 @@ def test_holm_over_null_contrasts_keeps_the_family_error_and_leaves_placebos_out
 
 
 def test_tost_is_the_larger_of_two_one_sided_t_tests() -> None:
-    values = normal(9, (64, 4)) * 0.5 + [0.0, 0.2, -0.25, 1.0]
+    values = normal(9, (64, 4)) * 0.5 + np.array([0.0, 0.2, -0.25, 1.0])
     for column in range(4):
         above = scipy_stats.ttest_1samp(values[:, column], -0.25, alternative="greater").pvalue
         below = scipy_stats.ttest_1samp(values[:, column], 0.25, alternative="less").pvalue
@@ -142,7 +150,8 @@ def test_equivalence_needs_whole_occupations_too() -> None:
     (effect,) = effects(
         [Named("a", "f", "irrelevant")], values, np.repeat(list("abcd"), 50), "L", EffectSettings(), bound=0.7
     )
-    assert effect.p_equivalence is not None and effect.p_equivalence < 0.01
+    assert effect.p_equivalence is not None
+    assert effect.p_equivalence < 0.01
     assert effect.equivalent is False
 
 

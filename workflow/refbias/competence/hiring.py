@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import logsumexp
 
+from refbias.competence.records import NAME
 from refbias.errors import UserError
 
 Answer = Literal["yes", "no", ""]
-PLACEHOLDER = "{name}"
 _PROMPT = """You help a team to screen applications for an open position.
 
 Position: {role}
@@ -52,10 +52,10 @@ def hiring_prompt(role: str, resume: str, name: str) -> str:
     UserError
         If the résumé has no placeholder.
     """
-    if PLACEHOLDER not in resume:
-        raise UserError(f"resume for {role!r}: the placeholder {PLACEHOLDER} is missing: put it where the name stands")
+    if NAME not in resume:
+        raise UserError(f"resume for {role!r}: the placeholder {NAME} is missing: put it where the name stands")
     # not str.format: a résumé may hold other braces
-    return _PROMPT.replace("{role}", role).replace("{resume}", resume.strip().replace(PLACEHOLDER, name))
+    return _PROMPT.replace("{role}", role).replace("{resume}", resume.strip().replace(NAME, name))
 
 
 @dataclass(frozen=True)

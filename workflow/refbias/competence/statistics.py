@@ -1,8 +1,9 @@
 """Effects of the contrasts: paired differences per (occupation, question) or per résumé and name, tested together."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,8 @@ from refbias.stats.multiple import holm
 from refbias.stats.paired import checked_differences, paired_effects, tost
 from refbias.stats.proportions import mcnemar_exact
 from refbias.stats.vectors import FloatArray
+
+NAN = float("nan")
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,7 @@ def effects(
     Returns
     -------
     list of Effect
-        In the order of `names`. Holm's correction is over all of them but the placebos', which are a control.
+        In the order of `names`; `p_holm` is left to `adjusted`.
     """
     matrix, _ = checked_differences(differences, cluster)
     if matrix.shape[1] != len(names):
@@ -124,8 +127,6 @@ def effects(
         n_permutations=settings.n_permutations,
         seed=settings.seed,
     )
-    placebo = np.array([name.role == "placebo" for name in names])
-    adjusted = np.where(placebo, found.p, holm(np.where(placebo, np.nan, found.p)))
     equivalence = tost(matrix, bound) if bound else np.full(len(names), np.nan)
     result = []
     for index, name in enumerate(names):
@@ -137,20 +138,40 @@ def effects(
             within = bool(equivalence[index] <= 1 - settings.level and inside)
         result.append(
             Effect(
-                name.contrast_id,
-                name.family,
-                name.role,
-                measure,
-                int(found.n[index]),
-                int(found.n_missing[index]),
-                *(_known(values[index]) for values in (found.mean, found.d_z, found.low, found.high, found.p)),
-                _known(float(adjusted[index])),
-                bound,
-                _known(equivalence[index]),
-                within,
+                contrast_id=name.contrast_id,
+                family=name.family,
+                role=name.role,
+                measure=measure,
+                n=int(found.n[index]),
+                n_missing=int(found.n_missing[index]),
+                mean=_known(found.mean[index]),
+                d_z=_known(found.d_z[index]),
+                ci_low=_known(found.low[index]),
+                ci_high=_known(found.high[index]),
+                p=_known(found.p[index]),
+                p_holm=None,
+                bound=bound,
+                p_equivalence=_known(equivalence[index]),
+                equivalent=within,
             )
         )
     return result
+
+
+def adjusted(found: Sequence[Effect]) -> list[Effect]:
+    """Return the effects of one measure with Holm's correction over all but the placebos', which are a control."""
+    tested = np.array([NAN if effect.p is None or effect.role == "placebo" else effect.p for effect in found])
+    return [
+        replace(effect, p_holm=effect.p if effect.role == "placebo" else _known(float(p)))
+        for effect, p in zip(found, holm(tested), strict=True)
+    ]
+
+
+def equivalence_bound(relevant: Iterable[Effect], share: float) -> float | None:
+    """Return the bound of an effect on E: a share of the median size of the relevance checks; None without any."""
+    sizes = [abs(effect.mean) for effect in relevant if effect.mean is not None and effect.role == "relevant"]
+    bound = share * statistics.median(sizes) if sizes else 0.0
+    return bound or None
 
 
 def cluster_means(differences: npt.ArrayLike, cluster: npt.ArrayLike) -> tuple[list[str], FloatArray]:

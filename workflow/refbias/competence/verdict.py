@@ -1,11 +1,10 @@
-"""From effects to verdicts: does an irrelevant attribute move the representation, the behaviour, both or neither?
+"""From effects to verdicts: whether an attribute moves the representation, the behaviour, both or neither.
 
 "Does not move" needs evidence of its own, a test of equivalence; a large p is none. Where neither a movement nor its
 absence is shown, the verdict is undecided. Where the measures do not answer even to what ought to move them, no verdict
 is given at all: relevance checks (an occupation named or not, adult or child, college or none) can refuse it.
 """
 
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -64,13 +63,6 @@ class Verdict:
     outcome: Outcome
     sentence: str
     reasons: tuple[str, ...]
-
-
-def equivalence_bound(relevant: Iterable[Effect], share: float) -> float | None:
-    """Return the bound of an effect on E: a share of the median size of the relevance checks; None without any."""
-    sizes = [abs(effect.mean) for effect in relevant if effect.mean is not None and effect.role == "relevant"]
-    bound = share * statistics.median(sizes) if sizes else 0.0
-    return bound or None
 
 
 def finding(effect: Effect, placebo: Effect | None, criteria: Criteria) -> tuple[Finding, str]:
@@ -151,8 +143,8 @@ def relevance(effects: Sequence[Effect], criteria: Criteria) -> list[Check]:
 def refusals(representation: Sequence[Check], behaviour: Sequence[Check]) -> tuple[str, ...]:
     """Return why no verdict can be given; empty where the checks allow one.
 
-    The representation has to pass every check. The behaviour has to pass one: what never changes for anybody cannot show
-    that it does not change for some.
+    The representation has to pass every check. The behaviour has to pass one: what never changes cannot show that it
+    does not change for some.
     """
     reasons = []
     if not representation:

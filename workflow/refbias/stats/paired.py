@@ -110,9 +110,11 @@ def paired_effects(
     d_z = np.divide(mean, deviation, out=np.full(n.size, np.nan), where=varies)
     bootstrap, signs = np.random.default_rng(seed).spawn(2)
     outer, inner = (1 - level) / 2, 1 - level
-    bounds = _bootstrap(filled, known, of, bootstrap, n_resamples, [outer, 1 - outer, inner, 1 - inner])
+    quantiles = [outer, 1 - outer, inner, 1 - inner]
+    low, high, inner_low, inner_high = _bootstrap(filled, known, of, bootstrap, n_resamples, quantiles)
     p = _sign_flip(filled, known, signs, n_permutations)
-    return Paired(n.astype(np.int64), (~known).sum(axis=0).astype(np.int64), mean, d_z, *bounds, p)
+    missing = (~known).sum(axis=0)
+    return Paired(n, missing, mean, d_z, low, high, inner_low, inner_high, p)
 
 
 def _bootstrap(

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from refbias.benchmarks.base import Message
 from refbias.competence.records import Attribute, Question, context_of
 from refbias.embed import Tokenised
-from refbias.errors import UserError
-from refbias.models.chat import as_text, encode, prompt_text
+from refbias.models.place import end_of_part
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -54,7 +53,7 @@ def cells(attributes: Sequence[Attribute], questions: Sequence[Question]) -> Ite
 
 
 def place(tokenizer: "PreTrainedTokenizerBase", question: str, context: str, chat_format: str = "auto") -> Placed:
-    """Return the prompt of a question with its context, and where the context ends.
+    """Return the prompt of a question with its context, and where the context ends (see `end_of_part`).
 
     Parameters
     ----------
@@ -65,28 +64,13 @@ def place(tokenizer: "PreTrainedTokenizerBase", question: str, context: str, cha
     chat_format
         ``auto``, ``template`` or ``plain``.
 
-    Returns
-    -------
-    Placed
-        Where a token holds the context's last character and text behind it, that token is the place.
-
     Raises
     ------
     UserError
         If the template changes the context.
     """
     message = Message("user", f"{question} {context}")
-    text = prompt_text(tokenizer, [message], chat_format)
-    at = text.rfind(as_text(tokenizer, context))
-    if at < 0:
-        raise UserError(
-            f"chat template of {tokenizer.name_or_path}: does not hold the context {context!r} as it is: "
-            "use chat_format 'plain'"
-        )
-    whole = encode(tokenizer, text)
-    before = encode(tokenizer, text[: at + len(as_text(tokenizer, context))])
-    same = next((n for n, (a, b) in enumerate(zip(whole, before, strict=False)) if a != b), len(before))
-    return Placed(tuple(whole), min(same, len(before) - 1))
+    return Placed(*end_of_part(tokenizer, [message], context, chat_format))
 
 
 def up_to_place(prompts: Sequence[Placed]) -> Tokenised:

@@ -73,13 +73,8 @@ def prompt_ids(tokenizer: "PreTrainedTokenizerBase", messages: Sequence[Turn], c
     UserError
         If the turns are not a conversation that the format can express; names the turn.
     """
-    return encode(tokenizer, prompt_text(tokenizer, messages, chat_format))
-
-
-def prompt_text(tokenizer: "PreTrainedTokenizerBase", messages: Sequence[Turn], chat_format: str = "auto") -> str:
-    """Return the text whose ids are `prompt_ids`; parameters and errors are the same."""
     turns = _checked(tokenizer, messages)
-    return _render(tokenizer, turns, resolve_format(tokenizer, chat_format))
+    return encode(tokenizer, _render(tokenizer, turns, resolve_format(tokenizer, chat_format)))
 
 
 def completion_ids(

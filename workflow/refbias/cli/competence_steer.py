@@ -1,7 +1,7 @@
 """Steer a subject along its expertise direction and along controls, and take the direction out: what follows.
 
-The grid of alphas ends where perplexity on neutral sentences passes a limit. Controls are as long as the direction: some
-that point anywhere, and one that parts two placebo contexts.
+The grid of alphas ends where perplexity on neutral sentences passes a limit. Controls are as long as the direction:
+some point anywhere, and one parts two placebo contexts.
 """
 
 import argparse

@@ -68,7 +68,7 @@ def _hire(bench: Bench, settings: CompetenceHireStage, args: argparse.Namespace)
     # BOS, which many models lean on as a whole, is left as it is
     first = 1 if people[0].ids[0] == bench.tokenizer.bos_token_id else 0
     start = time.perf_counter()
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     for arm, step in (("none", 0.0), ("plus", alpha), ("minus", -alpha)):
         with steered(model, direction.layer, direction.vector, step, first) if step else contextlib.nullcontext():
             made = decide(speaker, [person.ids for person in people], direction.layer, direction.vector, label=arm)

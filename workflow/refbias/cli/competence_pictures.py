@@ -56,7 +56,7 @@ def report(argv: list[str]) -> None:
     from refbias.report.competence import page
 
     parser = _parser("report", "Write the page of the competence lens.")
-    parser.add_argument("--figures", type=Path, required=True, help="folder of the figures")
+    parser.add_argument("--figures", type=Path, help="folder of the figures; below the results by default")
     parser.add_argument("--output", type=Path, required=True, help="HTML file")
     options = parser.parse_args(argv)
     write_text(options.output, page(options.results, options.figures))

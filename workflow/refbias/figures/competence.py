@@ -57,7 +57,7 @@ def forest(subject: Subject) -> Figure:
             axes.set_xlabel("Difference, first less second (95 % CI)")
         panels[0].set_yticks(range(len(order)), [contrast_label(name) for name in order])
         panels[0].invert_yaxis()
-        figure.suptitle(f"{_title(subject)}: what a person says about himself or herself", fontsize=10)
+        figure.suptitle(f"{_title(subject)}: contrasts of what the person says", fontsize=10)
         figure.legend(handles=_role_handles(ROLES), loc="outside lower center", ncols=5)
     return figure
 

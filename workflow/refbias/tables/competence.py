@@ -76,7 +76,8 @@ def attribute_label(attribute_id: str) -> str:
     """Return what an attribute is called: its id as words."""
     if attribute_id == BASELINE:
         return "nothing said"
-    return " ".join(_PROPER.get(word, word) for word in attribute_id.split("_"))
+    words = " ".join(_PROPER.get(word, word) for word in attribute_id.split("_"))
+    return words.replace(" handed", "-handed")
 
 
 def contrast_label(contrast_id: str) -> str:

@@ -11,8 +11,8 @@ from typing import Any
 from refbias.artifacts import read_jsonl, write_json, write_text
 from refbias.errors import UserError
 from refbias.metamorphic.answers import Cell, label_all, read_answers, summarise, write_answers
-from refbias.metamorphic.biasasker import load_biasasker
-from refbias.metamorphic.data import Material, load_labelled, load_material
+from refbias.metamorphic.biasasker import read_material
+from refbias.metamorphic.data import Material, load_labelled
 from refbias.metamorphic.gate import (
     PASS,
     Criteria,
@@ -36,12 +36,7 @@ def _add_material(parser: argparse.ArgumentParser) -> None:
 
 
 def _material(options: argparse.Namespace) -> Material:
-    given = [path for path in (options.groups, options.properties) if path]
-    if any(path.suffix.lower() == ".csv" for path in given):
-        if len(given) != 2 or not all(path.suffix.lower() == ".csv" for path in given):
-            raise UserError("--groups and --properties: a BiasAsker copy needs both of its CSV files")
-        return load_biasasker(options.groups, options.properties)
-    return load_material(options.groups, options.properties)
+    return read_material(options.groups, options.properties)
 
 
 def _questions(argv: list[str]) -> int:
@@ -159,12 +154,33 @@ def _gate(argv: list[str]) -> int:
     return exit_code(checks)
 
 
+def _mitigation_set(argv: list[str]) -> int:
+    from refbias.cli import metamorphic_mitigation
+
+    return metamorphic_mitigation.main(argv)
+
+
+def _pictures(name: str) -> Callable[[list[str]], int]:
+    def run(argv: list[str]) -> int:
+        # the other commands need no matplotlib
+        from refbias.cli import metamorphic_pictures
+
+        command: Callable[[list[str]], int] = getattr(metamorphic_pictures, name)
+        return command(argv)
+
+    return run
+
+
 _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "questions": _questions,
     "label": _label,
     "validate": _validate,
     "summary": _summary,
     "gate": _gate,
+    "mitigation-set": _mitigation_set,
+    "tables": _pictures("make_tables"),
+    "figures": _pictures("make_figures"),
+    "report": _pictures("make_report"),
 }
 
 

@@ -17,6 +17,7 @@ from refbias.competence.hiring_analysis import HiringEffects, hiring_effects
 from refbias.competence.records import Contrast
 from refbias.competence.results import (
     BEHAVIOUR_COLUMNS,
+    EFFECT_COLUMNS,
     HIRING_COLUMNS,
     KEY,
     RANDOM_COLUMNS,
@@ -42,7 +43,6 @@ LEAST_RANDOM_DIRECTIONS = 200
 # measure -> column of its file; E is judged, the others stand beside it
 SCORES = {"E": "E", "E_normalised": "E_normalised"}
 ANSWERS = {"L": "reading_level", "fkgl": "fkgl", "dcrs": "dcrs"}
-EFFECT_COLUMNS = tuple(Effect.__dataclass_fields__)
 UNIT = ["occupation", "question_id"]
 
 

@@ -38,6 +38,7 @@ def main(argv: list[str]) -> int:
     settings = {
         "hold_out": hold_out,
         "choice": options.choice,
+        "limit": options.limit,
         "held_out_share": options.held_out_share,
         "seed": options.seed,
     }

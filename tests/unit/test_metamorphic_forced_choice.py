@@ -76,6 +76,32 @@ def test_scores_equal_one_pass_a_continuation(tiny: dict[str, Path], family: str
             assert values == pytest.approx(brute_force(model, item.prompt, option), abs=2e-4)
 
 
+@pytest.mark.parametrize("family", ["llama", "gemma3_text"])
+def test_prompts_of_one_question_share_their_beginning(tiny: dict[str, Path], family: str) -> None:
+    model = load_lm(tiny[family], dtype=torch.float32)
+    draw = torch.Generator().manual_seed(9)
+
+    def some(size: int) -> tuple[int, ...]:
+        return tuple(torch.randint(5, 300, (size,), generator=draw).tolist())
+
+    items = []
+    # equal and unequal lengths, a beginning worth sharing and none
+    for number, (front, ends) in enumerate([(22, (4, 4)), (22, (4, 4)), (18, (3, 5)), (2, (6, 6)), (22, (4, 4))]):
+        begin = (BOS, *some(front))
+        items += [Item(f"q{number}", (*begin, *some(end)), (some(1), some(3))) for end in ends]
+    read: list[int] = []
+    handle = model.base_model.register_forward_pre_hook(
+        lambda module, args, kwargs: read.append(kwargs["input_ids"].numel()), with_kwargs=True
+    )
+    found = score_continuations(model, items, batch_size=4)
+    handle.remove()
+    for item, scores in zip(items, found, strict=True):
+        for option, values in zip(item.continuations, scores, strict=True):
+            assert values == pytest.approx(brute_force(model, item.prompt, option), abs=2e-4)
+    # 3 questions x (23 + 2 x 4), the others whole, and two further tokens of one option of each prompt
+    assert sum(read) == 3 * 31 + (19 + 3 + 19 + 5) + 2 * 9 + 2 * len(items)
+
+
 def test_what_cannot_be_read_is_named(tiny: dict[str, Path]) -> None:
     model = load_lm(tiny["llama"], dtype=torch.float32)
     with pytest.raises(UserError, match="question q: a prompt or an option holds no token"):

@@ -53,8 +53,11 @@ class Config(Strict):
     audit: AuditSettings | None = Field(
         default=None, description="Checkpoints held against a reference, by the target `audit`; empty = none."
     )
+    metamorphic: MetamorphicSettings = Field(
+        default=MetamorphicSettings(), description="Metamorphic tests, by the target `metamorphic`."
+    )
     models: dict[Slug, ModelSettings] = Field(
-        description="Reference models by slug; none (`{}`) where the run is an audit alone."
+        description="Reference models by slug; none (`{}`) where the run is an audit, or asks interfaces, alone."
     )
     data: DataSettings = Field(default=DataSettings(), description="Data sets that do not ship.")
     splits: Splits = Field(default=Splits(), description="Fine-tuning splits.")
@@ -79,15 +82,13 @@ class Config(Strict):
     generation: GenerationSettings = Field(default=GenerationSettings(), description="Generation of responses.")
     analysis: AnalysisSettings = Field(default=AnalysisSettings(), description="Statistics.")
     ablations: AblationSettings | None = Field(default=None, description="Ablations of dB; null = not run.")
-    metamorphic: MetamorphicSettings = Field(
-        default=MetamorphicSettings(), description="Metamorphic tests, by the target `metamorphic`."
-    )
 
     @field_validator("models")
     @classmethod
     def _some_model(cls, value: dict[str, ModelSettings], info: ValidationInfo) -> dict[str, ModelSettings]:
-        # a broken section `audit` is reported by itself
-        if not value and "audit" in info.data and info.data["audit"] is None:
+        # a broken section is reported by itself
+        whole = "audit" in info.data and "metamorphic" in info.data
+        if not value and whole and info.data["audit"] is None and not info.data["metamorphic"].endpoints:
             raise ValueError("name at least one reference model")
         return value
 

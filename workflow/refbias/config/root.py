@@ -16,6 +16,7 @@ from refbias.config.competence import CompetenceSettings
 from refbias.config.data import DataSettings, LocalData, folder_or_path
 from refbias.config.finetune import Regimes, Splits
 from refbias.config.generation import GenerationSettings
+from refbias.config.metamorphic import MetamorphicSettings
 from refbias.config.models import Compute, Family, ModelSettings
 from refbias.config.pictures import PICTURES, lacking
 from refbias.config.represent import RepresentSettings
@@ -53,8 +54,11 @@ class Config(Strict):
     audit: AuditSettings | None = Field(
         default=None, description="Checkpoints held against a reference, by the target `audit`; empty = none."
     )
+    metamorphic: MetamorphicSettings = Field(
+        default=MetamorphicSettings(), description="Metamorphic tests, by the target `metamorphic`."
+    )
     models: dict[Slug, ModelSettings] = Field(
-        description="Reference models by slug; none (`{}`) where the run is an audit alone."
+        description="Reference models by slug; none (`{}`) where the run is an audit, or asks interfaces, alone."
     )
     data: DataSettings = Field(default=DataSettings(), description="Data sets that do not ship.")
     splits: Splits = Field(default=Splits(), description="Fine-tuning splits.")
@@ -86,8 +90,9 @@ class Config(Strict):
     @field_validator("models")
     @classmethod
     def _some_model(cls, value: dict[str, ModelSettings], info: ValidationInfo) -> dict[str, ModelSettings]:
-        # a broken section `audit` is reported by itself
-        if not value and "audit" in info.data and info.data["audit"] is None:
+        # a broken section is reported by itself
+        whole = "audit" in info.data and "metamorphic" in info.data
+        if not value and whole and info.data["audit"] is None and not info.data["metamorphic"].endpoints:
             raise ValueError("name at least one reference model")
         return value
 
@@ -152,6 +157,10 @@ class Config(Strict):
         regimes = [slug for slug in self.regime_slugs() if slug in (self.ablations.regimes or self.regime_slugs())]
         return dict.fromkeys(self.ablations.models or list(self.models)[:1], regimes)
 
+    def metamorphic_models(self) -> list[str]:
+        """Return the models of the run that metamorphic tests are put to."""
+        return self.metamorphic.models or list(self.models)
+
     def competence_subjects(self) -> list[str]:
         """Return the competence lens's subjects: the reference, and ``<regime>-<checkpoint>`` of the chosen ones."""
         chosen = self.competence
@@ -198,6 +207,13 @@ def from_mapping(data: Any, where: str = "config") -> Config:
                     raise UserError(
                         f"{where}: key 'ablations.{key}': {name!r} is not in this run: use {', '.join(valid)}"
                     )
+    for name in config.metamorphic.models:
+        if name not in config.models:
+            known = ", ".join(config.models) or "(no model)"
+            raise UserError(f"{where}: key 'metamorphic.models': {name!r} is not in this run: use {known}")
+    for name in config.metamorphic.endpoints:
+        if name in config.models:
+            raise UserError(f"{where}: key 'metamorphic.endpoints': {name!r} is a model of the run: use another name")
     return config
 
 

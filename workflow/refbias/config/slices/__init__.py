@@ -26,6 +26,12 @@ from refbias.config.slices.competence import (
     competence_steer_slice,
 )
 from refbias.config.slices.evaluate import generate_slice, score_slice, topics_slice
+from refbias.config.slices.metamorphic import (
+    metamorphic_ask_slice,
+    metamorphic_label_slice,
+    metamorphic_sample_slice,
+    mitigate_slice,
+)
 from refbias.config.slices.pictures import analyse_slice, figures_slice, provenance_slice, report_slice, tables_slice
 from refbias.config.slices.represent import represent_slice, shift_slice
 from refbias.config.slices.training import finetune_slice, finetune_watched_slice, merge_slice, seeds_slice
@@ -50,6 +56,10 @@ __all__ = [
     "finetune_watched_slice",
     "generate_slice",
     "merge_slice",
+    "metamorphic_ask_slice",
+    "metamorphic_label_slice",
+    "metamorphic_sample_slice",
+    "mitigate_slice",
     "preflight_slice",
     "prepare_slice",
     "provenance_slice",

@@ -192,6 +192,7 @@ def test_what_a_stage_lacks_is_said(config: Config, models: dict[str, Path], tmp
         ({"checkpoints": [0.25]}, r"competence.checkpoints': 0.25 is not among the weights"),
         ({"data": {"expert_file": "x"}}, "expert_file and novice_file belong together"),
         ({"n_random": 100}, r"competence.n_random'"),
+        ({"axis": {"benchmark": "decodingtrust"}}, r"competence.axis.benchmark': decodingtrust is not in this run"),
         ({"layer_range": [0.8, 0.2]}, "the first depth lies beyond the second"),
         ({"steering": {"alpha": 1}}, r"unknown key 'competence.steering.alpha': did you mean 'alphas'"),
     ],

@@ -137,8 +137,13 @@ def test_the_dose_response_has_controls_as_long_as_the_direction_and_one_plain_p
     }
     assert {float(row["alpha"]) for row in rows} == {-0.5, 0.0, 0.5}
     assert len({(row["yes_logit"], row["perplexity"]) for row in rows if float(row["alpha"]) == 0}) == 1
-    moved = {row["yes_logit"] for row in rows if float(row["alpha"])}
+    moved = [row for row in rows if float(row["alpha"])]
+    plain = next(float(row["perplexity"]) for row in rows if not float(row["alpha"]))
     assert len(moved) == 8
+    # what costs too much is not asked
+    assert all((row["yes_logit"] == "") == (float(row["perplexity"]) > 50 * plain) for row in moved)
+    asked = [row["yes_logit"] for row in moved if row["yes_logit"]]
+    assert len(set(asked)) == len(asked) > 2
 
 
 def test_ablation_has_its_cost_and_every_contrast(results: Path) -> None:

@@ -14,7 +14,7 @@ class ChatServer:
     """Answers ``echo: <last user text>``.
 
     `faults` are served first, one a request: a number is an HTTP status; ``(status, headers)`` too; ``cut`` states a
-    longer body than it sends; ``garbage`` is no JSON; ``hang`` never answers in time; ``shape`` is JSON of another form.
+    longer body than it sends; ``garbage`` is no JSON; ``hang`` never answers in time; ``shape`` is other JSON.
     `key` is the only one that opens it. `slow_s` is how long each answer takes.
     """
 

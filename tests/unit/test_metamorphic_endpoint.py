@@ -56,7 +56,7 @@ def test_a_reply_a_prompt_in_order(server: ChatServer, tmp_path: Path) -> None:
 def test_turns_are_sent_as_they_are(server: ChatServer, tmp_path: Path) -> None:
     turns = (Message("user", "a"), Message("assistant", "b"), Message("user", "c"))
     server.finish = "length"
-    service = endpoint(server, tmp_path, temperature=0.5, token_key="max_completion_tokens")
+    service = endpoint(server, tmp_path, temperature=0.5, **{"token_key": "max_completion_tokens"})
     assert service.chat([turns]) == [Reply("echo: c", False)]
     sent = server.asked[0]
     assert sent["messages"] == [{"role": turn.role, "content": turn.content} for turn in turns]
@@ -142,7 +142,7 @@ def test_a_refused_request_is_not_repeated(server: ChatServer, tmp_path: Path, s
 
 def test_the_budget_of_requests_stops_and_the_next_job_goes_on(server: ChatServer, tmp_path: Path) -> None:
     prompts = [f"p{number}" for number in range(10)]
-    with pytest.raises(UserError, match="budget of 4 requests is spent: .*; 4 answers of this job are kept"):
+    with pytest.raises(UserError, match=r"budget of 4 requests is spent: .*; 4 answers of this job are kept"):
         endpoint(server, tmp_path, max_requests=4).complete(prompts)
     assert sum(server.answered.values()) == 4
     service = endpoint(server, tmp_path, max_requests=6, concurrency=3)

@@ -6,6 +6,11 @@ from refbias.errors import UserError
 
 # sub-command -> module and function; imported when asked for, since some need torch and others must not
 _COMMANDS = {
+    "represent": "refbias.cli.competence_represent:represent",
+    "steer": "refbias.cli.competence_steer:steer",
+    "answer": "refbias.cli.competence_answer:answer",
+    "hire": "refbias.cli.competence_hire:hire",
+    "axis": "refbias.cli.competence_axis:axis",
     "analyse": "refbias.cli.competence_analyse:analyse",
     "tables": "refbias.cli.competence_pictures:tables",
     "figures": "refbias.cli.competence_pictures:figures",

@@ -5,22 +5,20 @@ Answers are labelled by another stage: a new rule of the labeller asks nothing a
 
 import argparse
 import contextlib
-import os
 from pathlib import Path
 from typing import Any
 
-from refbias.acquisition.cache import cache_root
 from refbias.artifacts import Stage, sha256_file, write_jsonl
 from refbias.codehash import code_hash
 from refbias.config.base import parse_json
 from refbias.config.metamorphic import AskStage, EndpointSettings
 from refbias.errors import UserError
-from refbias.metamorphic.asking import Local, Prompted, asked_openly, choose, first_sources, generate
+from refbias.metamorphic.asking import Local, Prompted, asked_openly, choose, generate
 from refbias.metamorphic.biasasker import read_material
 from refbias.metamorphic.data import Material, Neutral, load_neutral
-from refbias.metamorphic.endpoint import Endpoint
 from refbias.metamorphic.few_shot import Example, load_examples
-from refbias.metamorphic.questions import Question, read_questions
+from refbias.metamorphic.judging import open_endpoint
+from refbias.metamorphic.questions import Question, first_sources, read_questions
 from refbias.models import Checkpoint
 from refbias.models.files import weight_hashes
 
@@ -33,7 +31,8 @@ def _identity(folder: Path) -> Any:
     return sha256_file(manifest) if manifest.is_file() else weight_hashes(folder)
 
 
-def _local(args: argparse.Namespace) -> Local:
+def local_model(args: argparse.Namespace) -> Local:
+    """Return the model that ``--reference`` and ``--checkpoint`` name."""
     if args.reference is None:
         raise UserError("metamorphic ask: --reference is missing: name the folder of the model")
     folders = [args.reference] if args.checkpoint is None else [args.reference, args.checkpoint]
@@ -46,18 +45,6 @@ def _local(args: argparse.Namespace) -> Local:
         name=args.name,
         identity=[_identity(folder) for folder in folders],
         work=args.work,
-    )
-
-
-def open_endpoint(settings: EndpointSettings, max_new_tokens: int, temperature: float, seed: int) -> Endpoint:
-    """Return a model behind an interface, with its cache and the key from the environment."""
-    return Endpoint(
-        settings,
-        cache=Path(settings.cache) if settings.cache else cache_root() / "answers",
-        max_new_tokens=max_new_tokens,
-        temperature=temperature,
-        seed=seed,
-        environment=os.environ,
     )
 
 
@@ -86,11 +73,12 @@ def _ask(settings: AskStage, args: argparse.Namespace, material: Material, examp
     items = _asked(settings, args.questions)
     if settings.endpoint is not None:
         return _through(settings, asked_openly(items, examples))
-    model = _local(args)
+    model = local_model(args)
+    code = code_hash("refbias.cli.metamorphic_ask")
     if settings.reading == "forced_choice":
         questions = [item for item in items if isinstance(item, Question)]
-        return choose(questions, material, examples, settings, model)
-    return generate(asked_openly(items, examples), settings, model, code_hash("refbias.cli.metamorphic_ask"))
+        return choose(questions, material, examples, settings, model, code)
+    return generate(asked_openly(items, examples), settings, model, code)
 
 
 def main(argv: list[str]) -> int:
@@ -100,11 +88,16 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--questions", type=Path, help="questions.jsonl; not for the neutral questions.")
     parser.add_argument("--reference", type=Path, help="Folder of the reference model; not for an interface.")
     parser.add_argument("--checkpoint", type=Path, help="Folder of a checkpoint or adapter; absent: the reference.")
+    parser.add_argument("--endpoint", help="JSON of an interface with patience and budget, which no answer depends on.")
     parser.add_argument("--name", required=True, help="What to call the model.")
     parser.add_argument("--output", required=True, type=Path, help="Folder for the answers.")
     parser.add_argument("--work", required=True, type=Path, help="Folder for finished parts, gone on success.")
     args = parser.parse_args(argv)
     settings = parse_json(AskStage, args.settings, "--settings")
+    # the manifest holds the slice alone: how patiently it was asked is no part of the result
+    whole = settings
+    if args.endpoint:
+        whole = settings.model_copy(update={"endpoint": parse_json(EndpointSettings, args.endpoint, "--endpoint")})
     files = {"groups": settings.groups_file, "properties": settings.properties_file}
     given = {role: Path(path) for role, path in files.items() if path}
     inputs: dict[str, Path] = dict(given)
@@ -123,7 +116,7 @@ def main(argv: list[str]) -> int:
     with stage:
         material = read_material(given.get("groups"), given.get("properties"))
         examples = load_examples(settings.few_shot, material)
-        rows, facts = _ask(settings, args, material, examples)
+        rows, facts = _ask(whole, args, material, examples)
         write_jsonl(args.output / "raw.jsonl", rows)
         stage.record(n_answers=len(rows), model=args.name, few_shot=[example.id for example in examples], **facts)
     for path in args.work.glob("*.jsonl"):

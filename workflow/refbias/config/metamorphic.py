@@ -101,7 +101,10 @@ class MitigationSettings(Strict):
     hold_out: Chain | None = Field(default="MR4", description="Relation kept out of the training set; null = none.")
     neutral_tokens: int = Field(default=48, ge=1, description="New tokens of an answer to a neutral question, at most.")
     open_questions: int = Field(
-        default=100, ge=0, description="Source questions that are asked openly too, for the variety of refusals."
+        default=100,
+        ge=0,
+        description="Source questions that are asked openly too, for the variety of answers, where `reading` is "
+        "forced_choice.",
     )
 
 
@@ -204,10 +207,11 @@ class AskStage(Strict):
 
 
 class LabelStage(Strict):
-    """Slice of the configuration that the stage `metamorphic label` sees."""
+    """Slice of the configuration that the stage `metamorphic evaluate` sees; `first` as in `AskStage`."""
 
     groups_file: str | None
     properties_file: str | None
+    first: int | None = None
     reading: Reading
     min_margin: float
     judge: JudgeSettings

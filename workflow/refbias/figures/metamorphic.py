@@ -164,7 +164,7 @@ def forest(frame: pd.DataFrame, model: str) -> Figure:
         figure = new_figure(6.6, 1.6 + len(relations) * (0.3 + 0.16 * len(subjects)))
         axes = figure.subplots()
         for number, (subject, reading) in enumerate(subjects):
-            look = {"color": COLOURS[number], "marker": MARKERS[number], "markersize": 5.5}
+            look: dict[str, Any] = {"color": COLOURS[number], "marker": MARKERS[number], "markersize": 5.5}
             rows = shown[(shown["subject"] == subject) & (shown["reading"] == reading)]
             for _, row in rows.iterrows():
                 at = relations.index(str(row["relation"])) + (number - (len(subjects) - 1) / 2) * step

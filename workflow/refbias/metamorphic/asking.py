@@ -1,14 +1,15 @@
 """Questions become prompts, prompts answers: through a generation backend, an interface, or the options' likelihood.
 
-One function for every reading, `ask`; it returns the rows of ``raw.jsonl``. Answers written by a local model are kept
-part by part in a work folder, those of an interface one by one in a cache, so that a killed run goes on where it was.
+Every reading gives rows of ``raw.jsonl``. `writer` and `chooser` load a model once for any number of calls; `generate`
+and `choose` ask everything, part by part into a work folder, so that a killed run goes on where it was. Answers of an
+interface are kept by `refbias.metamorphic.endpoint` itself.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
-import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,21 +17,23 @@ from typing import Any
 from refbias.artifacts import read_jsonl, write_jsonl
 from refbias.benchmarks.base import Message, Sampling
 from refbias.config.generation import GenerationSettings
-from refbias.config.metamorphic import AskStage
+from refbias.config.metamorphic import AskStage, ForcedChoiceSettings
 from refbias.config.models import Compute
 from refbias.errors import UserError
 from refbias.generation import BACKENDS, Request, Task
 from refbias.metamorphic.data import Material, Neutral
 from refbias.metamorphic.few_shot import Example, choice_turns, open_turns
 from refbias.metamorphic.forced_choice import NAMES, ORDERS, option_texts, replies, row_of, with_options
-from refbias.metamorphic.questions import SOURCE, Question
+from refbias.metamorphic.questions import Question
 from refbias.models import Checkpoint, load_tokenizer, prompt_ids, resolve_device, stop_ids
 from refbias.models.chat import completion_ids, resolve_format
+from refbias.models.heap import keep_freed_memory
 from refbias.models.load import load_lm, torch_dtype
 
-LOG = logging.getLogger(__name__)
 PLAIN_STOP = ("\nQuestion:",)
 """In the plain format a base model goes on with the next question; the answer ends there."""
+CHOICE_PART = 500
+"""Questions of a finished part: enough that prompts of equal length meet."""
 
 
 @dataclass(frozen=True)
@@ -75,28 +78,79 @@ def asked_openly(
     return tuple(Prompted(name, (*before, Message("user", text))) for name, text in texts)
 
 
-def first_sources(questions: Sequence[Question], count: int) -> tuple[Question, ...]:
-    """Return `count` source questions, taken from the categories in turn."""
-    by_category: dict[str, list[Question]] = {}
-    for question in questions:
-        if question.relation == SOURCE:
-            by_category.setdefault(question.category, []).append(question)
-    longest = max(map(len, by_category.values()), default=0)
-    turns = (of[turn] for turn in range(longest) for of in by_category.values() if turn < len(of))
-    return tuple(turns)[:count]
+Row = dict[str, Any]
+Asker = Callable[[Sequence[Any]], list[Row]]
+
+
+def _in_parts(
+    items: Sequence[Any], content: Any, model: Local, size: int, opened: contextlib.AbstractContextManager[Asker]
+) -> tuple[list[Row], int]:
+    """Ask part by part; the model is loaded only if a part is missing.
+
+    Returns
+    -------
+    rows, kept
+        All rows in order, and how many parts were there.
+    """
+    # a file's name says everything that its rows depend on
+    key = hashlib.sha256(json.dumps([content, model.identity], sort_keys=True).encode()).hexdigest()[:16]
+    starts = range(0, len(items), size)
+    parts = {model.work / f"{key}-{number:05d}.jsonl": items[at : at + size] for number, at in enumerate(starts)}
+    missing = [path for path in parts if not path.is_file()]
+    if missing:
+        with opened as ask:
+            for path in missing:
+                write_jsonl(path, ask(parts[path]))
+    return [row for path in parts for row in read_jsonl(path)], len(parts) - len(missing)
 
 
 # --- answers that are written -----------------------------------------------------------------------------------------
 
 
-def _parts(requests: Sequence[Request], content: Any, work: Path, size: int) -> dict[Path, Sequence[Request]]:
-    """Return file -> requests; a file's name says everything that its rows depend on."""
-    key = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-    starts = range(0, len(requests), size)
-    return {work / f"{key}-{number:05d}.jsonl": requests[start : start + size] for number, start in enumerate(starts)}
+def requests_of(prompts: Sequence[Prompted], settings: AskStage, model: Local) -> list[Request]:
+    """Return prompts as token ids, with the one BOS that the model wants."""
+    tokenizer = load_tokenizer(model.tokenizer)
+    return [Request(item.id, "", tuple(prompt_ids(tokenizer, item.turns, settings.chat_format))) for item in prompts]
 
 
-def generate(prompts: Sequence[Prompted], settings: AskStage, model: Local, code: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+@contextlib.contextmanager
+def writer(longest: int, settings: AskStage, model: Local) -> Iterator[Asker]:
+    """Load a model that writes answers; yields a function from requests to rows.
+
+    Parameters
+    ----------
+    longest
+        Tokens of the longest prompt that will be asked.
+    settings, model
+        Of the stage; which model.
+    """
+    tokenizer = load_tokenizer(model.tokenizer)
+    sampling = Sampling(samples=1, temperature=settings.temperature, top_p=1.0, max_new_tokens=settings.max_new_tokens)
+    plain = resolve_format(tokenizer, settings.chat_format) == "plain"
+    generation = settings.generation or GenerationSettings()
+    task = Task(
+        checkpoint=model.checkpoint,
+        tokenizer=model.tokenizer,
+        name=model.name,
+        settings=generation,
+        compute=settings.compute or Compute(),
+        longest=longest + settings.max_new_tokens,
+        work=model.work,
+        stop=PLAIN_STOP if plain else (),
+        eos=tuple(stop_ids(tokenizer, settings.chat_format)),
+    )
+    with BACKENDS[generation.backend](task) as session:
+
+        def ask(requests: Sequence[Request]) -> list[Row]:
+            outputs = session.generate(requests, sampling, settings.seed, benchmark="metamorphic")
+            return [{"id": o.prompt_id, "raw": o.text, "finished": o.finish != "length"} for o in outputs]
+
+        yield ask
+
+
+def generate(
+    prompts: Sequence[Prompted], settings: AskStage, model: Local, code: str
+) -> tuple[list[Row], dict[str, Any]]:
     """Let a local model write its answers.
 
     Parameters
@@ -116,42 +170,18 @@ def generate(prompts: Sequence[Prompted], settings: AskStage, model: Local, code
         Rows of ``raw.jsonl`` in the order of `prompts`; what the manifest says.
     """
     generation, compute = settings.generation or GenerationSettings(), settings.compute or Compute()
-    tokenizer = load_tokenizer(model.tokenizer)
-    form = resolve_format(tokenizer, settings.chat_format)
-    requests = [
-        Request(item.id, "", tuple(prompt_ids(tokenizer, item.turns, settings.chat_format))) for item in prompts
-    ]
-    sampling = Sampling(samples=1, temperature=settings.temperature, top_p=1.0, max_new_tokens=settings.max_new_tokens)
+    requests = requests_of(prompts, settings, model)
     content = {
         "requests": [dataclasses.asdict(request) for request in requests],
-        "sampling": dataclasses.asdict(sampling),
-        "seed": settings.seed,
+        "sampling": [settings.temperature, settings.max_new_tokens, settings.seed],
         "generation": generation.outcome(),
         "compute": [compute.dtype, resolve_device(compute.device)],
-        "model": model.identity,
         "code": code,
     }
-    parts = _parts(requests, content, model.work, generation.part_size)
-    missing = [path for path in parts if not path.is_file()]
-    facts: dict[str, Any] = {"chat_format": form, "backend": generation.backend, "resumed": len(parts) - len(missing)}
-    if missing:
-        task = Task(
-            checkpoint=model.checkpoint,
-            tokenizer=model.tokenizer,
-            name=model.name,
-            settings=generation,
-            compute=compute,
-            longest=max(len(request.ids) for request in requests) + settings.max_new_tokens,
-            work=model.work,
-            stop=PLAIN_STOP if form == "plain" else (),
-            eos=tuple(stop_ids(tokenizer, settings.chat_format)),
-        )
-        with BACKENDS[generation.backend](task) as session:
-            for path in missing:
-                outputs = session.generate(parts[path], sampling, settings.seed, benchmark="metamorphic")
-                write_jsonl(path, ({"id": o.prompt_id, "raw": o.text, "finished": o.finish != "length"} for o in outputs))
-            facts["engine"] = session.facts()
-    return [row for path in parts for row in read_jsonl(path)], facts
+    longest = max(len(request.ids) for request in requests)
+    rows, kept = _in_parts(requests, content, model, generation.part_size, writer(longest, settings, model))
+    form = resolve_format(load_tokenizer(model.tokenizer), settings.chat_format)
+    return rows, {"chat_format": form, "backend": generation.backend, "parts_kept": kept}
 
 
 # --- answers that are chosen ------------------------------------------------------------------------------------------
@@ -164,49 +194,73 @@ def _strip_stops(ids: Sequence[int], stops: Sequence[int]) -> tuple[int, ...]:
     return tuple(ids[:end])
 
 
-def choose(
-    questions: Sequence[Question], material: Material, examples: tuple[Example, ...], settings: AskStage, model: Local
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Read which option a local model finds likeliest; returns as `generate`."""
+@contextlib.contextmanager
+def chooser(material: Material, examples: tuple[Example, ...], settings: AskStage, model: Local) -> Iterator[Asker]:
+    """Load a model that chooses among options; yields a function from questions to rows."""
     from refbias.metamorphic.option_scores import Item, score_continuations
 
-    chosen, compute = settings.forced_choice, settings.compute or Compute()
-    if chosen is None:
-        raise ValueError("forced_choice: the stage's settings hold none")
+    chosen, compute = settings.forced_choice or ForcedChoiceSettings(), settings.compute or Compute()
     kind = chosen.options
     tokenizer = load_tokenizer(model.tokenizer)
     stops = stop_ids(tokenizer, settings.chat_format)
     before = choice_turns(examples, kind)
-    items, texts = [], []
-    for question in questions:
-        words = option_texts(question, material)
-        texts.append(words)
-        for order in ORDERS:
-            listed = [words[name] for name in order]
-            turns = (*before, Message("user", with_options(question.text, listed, kind)))
-            options = tuple(
-                _strip_stops(completion_ids(tokenizer, turns, reply, settings.chat_format), stops)
-                for reply in replies(listed, kind)
-            )
-            if len(set(options)) < len(options):
-                raise UserError(
-                    f"{model.name}: question {question.id}: two options are the same tokens: set key "
-                    f"'metamorphic.forced_choice.options' to {'text' if kind == 'letters' else 'letters'}"
-                )
-            items.append(Item(question.id, tuple(prompt_ids(tokenizer, turns, settings.chat_format)), options))
+    keep_freed_memory()
     weights = load_lm(
         model.checkpoint.weights, model.checkpoint.adapter, dtype=torch_dtype(compute.dtype), device=compute.device
     )
-    found = score_continuations(weights, items, chosen.batch_size, model.name)
-    rows = []
-    for number, question in enumerate(questions):
-        scores = [
-            {name: sum(values) / len(values) for name, values in zip(order, found[number * len(ORDERS) + at], strict=True)}
-            for at, order in enumerate(ORDERS)
+
+    def item(question: Question, listed: Sequence[str]) -> Item:
+        turns = (*before, Message("user", with_options(question.text, listed, kind)))
+        options = tuple(
+            _strip_stops(completion_ids(tokenizer, turns, reply, settings.chat_format), stops)
+            for reply in replies(listed, kind)
+        )
+        if len(set(options)) < len(options):
+            other = "text" if kind == "letters" else "letters"
+            raise UserError(
+                f"{model.name}: question {question.id}: two options are the same tokens: set key "
+                f"'metamorphic.forced_choice.options' to {other}"
+            )
+        return Item(question.id, tuple(prompt_ids(tokenizer, turns, settings.chat_format)), options)
+
+    def ask(questions: Sequence[Question]) -> list[Row]:
+        texts = [option_texts(question, material) for question in questions]
+        items = [
+            item(question, [words[name] for name in order])
+            for question, words in zip(questions, texts, strict=True)
+            for order in ORDERS
         ]
-        rows.append(row_of(question, texts[number], scores))
-    return rows, {
-        "chat_format": resolve_format(tokenizer, settings.chat_format),
-        "options": list(NAMES),
-        "prompt_tokens": sum(len(item.prompt) for item in items),
+        found = score_continuations(weights, items, chosen.batch_size, model.name)
+        means = [[sum(values) / len(values) for values in options] for options in found]
+        rows = []
+        for number, (question, words) in enumerate(zip(questions, texts, strict=True)):
+            own = means[number * len(ORDERS) : (number + 1) * len(ORDERS)]
+            scores = [dict(zip(order, values, strict=True)) for order, values in zip(ORDERS, own, strict=True)]
+            rows.append(row_of(question, words, scores))
+        return rows
+
+    yield ask
+
+
+def choose(
+    questions: Sequence[Question],
+    material: Material,
+    examples: tuple[Example, ...],
+    settings: AskStage,
+    model: Local,
+    code: str,
+) -> tuple[list[Row], dict[str, Any]]:
+    """Read which option a local model finds likeliest; parameters and results as `generate`."""
+    compute = settings.compute or Compute()
+    content = {
+        "questions": [dataclasses.asdict(question) for question in questions],
+        "material": [material.group(name).plural for q in questions for name in (q.group_a, q.group_b)],
+        "settings": settings.model_dump(mode="json"),
+        "examples": [dataclasses.asdict(example) for example in examples],
+        "compute": [compute.dtype, resolve_device(compute.device)],
+        "code": code,
     }
+    opened = chooser(material, examples, settings, model)
+    rows, kept = _in_parts(questions, content, model, CHOICE_PART, opened)
+    form = resolve_format(load_tokenizer(model.tokenizer), settings.chat_format)
+    return rows, {"chat_format": form, "options": list(NAMES), "parts_kept": kept}

@@ -18,7 +18,7 @@ from scipy import stats as scipy_stats
 from refbias.metamorphic.answers import Answer
 from refbias.metamorphic.change import paired_change
 from refbias.metamorphic.questions import Question
-from refbias.metamorphic.results import PLAIN, REFERENCE, Asked, Run
+from refbias.metamorphic.results import REFERENCE, Asked, Run
 from refbias.metamorphic.statistics import NAN, pairing, resiliency, wilson
 from refbias.stats import cluster_bootstrap, pearson, spearman, undefined_reason, weighted_pearson
 from refbias.stats.vectors import FloatArray
@@ -230,7 +230,7 @@ def beside_db(
     shown = delta_b[delta_b["method"] == method]
     rows = []
     for (model, regime, checkpoint), shift in shown.groupby(["model", "regime", "checkpoint"], sort=False):
-        asked, reference = run.find(model, f"{regime}-{checkpoint}"), run.find(model, REFERENCE, PLAIN)
+        asked, reference = run.find(str(model), f"{regime}-{checkpoint}"), run.find(str(model), REFERENCE)
         if asked is not None and reference is not None:
             largest = shift[shift["n_anchors"] == shift["n_anchors"].max()]
             rows += _checkpoint(asked, reference, largest, topics, seed, n_resamples)

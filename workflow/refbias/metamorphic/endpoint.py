@@ -285,7 +285,9 @@ class Endpoint:
                 text = ""
         said = self._safe(" ".join(_message(text).split())[:200])
         if error.code in _PASSING or error.code >= 500:
-            raise _Passing(f"HTTP {error.code} {said}".strip(), retry_after(error.headers.get("Retry-After"), time.time()))
+            raise _Passing(
+                f"HTTP {error.code} {said}".strip(), retry_after(error.headers.get("Retry-After"), time.time())
+            )
         if "content_filter" in text:
             return Reply("", True)
         if error.code in (401, 403):

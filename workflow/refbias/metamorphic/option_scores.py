@@ -1,7 +1,8 @@
 """Log-probabilities of given continuations after given prompts, from a transformers model in this process.
 
-What all prompts begin with (few-shot examples) is computed once. Prompts of equal length share a batch, so nothing is
-padded; the output layer, most of a small model's cost, runs at the last position of a prompt, and for continuations of
+What all prompts begin with (few-shot examples) is computed once, and what the prompts of one question begin with (all
+but the order of its options) once for the question. Prompts of equal length share a batch, so nothing is padded; the
+output layer, most of a small model's cost, runs at the last position of a prompt, and for continuations of
 several tokens at those tokens alone, on a copy of the prompt's keys and values.
 """
 
@@ -75,15 +76,45 @@ def _check(items: Sequence[Item], model: "PreTrainedModel", name: str) -> None:
             )
 
 
+def _families(items: Sequence[Item], shared: int) -> dict[tuple[int, int, int], list[tuple[int, ...]]]:
+    """Group the prompts of one question, and those groups by form.
+
+    Returns
+    -------
+    dict
+        (tokens that the prompts of a question have in common, tokens of each, prompts) -> numbers of the items.
+    """
+    by_id: dict[str, list[int]] = {}
+    for number, item in enumerate(items):
+        by_id.setdefault(item.id, []).append(number)
+    found: dict[tuple[int, int, int], list[tuple[int, ...]]] = {}
+    for numbers in by_id.values():
+        prompts = [items[number].prompt for number in numbers]
+        common = _common(prompts)
+        if len({len(prompt) for prompt in prompts}) == 1 and common >= shared + _SHARED:
+            found.setdefault((common, len(prompts[0]), len(prompts)), []).append(tuple(numbers))
+        else:
+            for number, prompt in zip(numbers, prompts, strict=True):
+                found.setdefault((shared, len(prompt), 1), []).append((number,))
+    return found
+
+
 def _batch(
-    model: "PreTrainedModel", items: Sequence[Item], shared: int, prefix: "Cache", device: torch.device
+    model: "PreTrainedModel", items: Sequence[Item], members: int, common: int, prefix: "Cache", shared: int
 ) -> list[list[list[float]]]:
-    """Score prompts of equal length."""
-    length = len(items[0].prompt)
+    """Score prompts of equal length, `members` of each question, whose first `common` tokens are the question's."""
+    length, device = len(items[0].prompt), next(model.parameters()).device
     longest = max(len(option) for item in items for option in item.continuations)
     layers = model.config.get_text_config().num_hidden_layers
-    cache = widened(prefix, len(items), length) if shared else empty_cache(layers, length)
-    ids = torch.tensor([item.prompt[shared:] for item in items], device=device)
+    rows = len(items) // members
+    if common > shared:
+        cache = widened(prefix, rows, common) if shared else empty_cache(layers, common)
+        ids = torch.tensor([item.prompt[shared:common] for item in items[::members]], device=device)
+        model.base_model(input_ids=ids, past_key_values=cache, use_cache=True)
+        cache = _rows(cache, [row for row in range(rows) for _ in range(members)], length)
+    else:
+        cache = widened(prefix, rows, length) if shared else empty_cache(layers, length)
+    ids = torch.tensor([item.prompt[common:] for item in items], device=device)
     last = model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1).logits[:, -1]
     where = [(row, at) for row, item in enumerate(items) for at in range(len(item.continuations))]
     first = _picked(last[[row for row, _ in where]], [items[row].continuations[at][0] for row, at in where])
@@ -135,9 +166,7 @@ def score_continuations(
     device = next(model.parameters()).device
     layers = model.config.get_text_config().num_hidden_layers
     shared = _common([item.prompt for item in items])
-    by_length: dict[int, list[int]] = {}
-    for number, item in enumerate(items):
-        by_length.setdefault(len(item.prompt), []).append(number)
+    families = _families(items, shared)
     found: dict[int, list[list[float]]] = {}
     with (
         torch.inference_mode(),
@@ -148,13 +177,14 @@ def score_continuations(
         if shared:
             ids = torch.tensor([items[0].prompt[:shared]], device=device)
             model.base_model(input_ids=ids, past_key_values=prefix, use_cache=True)
-        for length in sorted(by_length):
-            numbers = by_length[length]
-            for start in range(0, len(numbers), batch_size):
-                part = numbers[start : start + batch_size]
-                scores = _batch(model, [items[number] for number in part], shared, prefix, device)
+        for (common, length, members), groups in sorted(families.items()):
+            step = max(1, batch_size // members)
+            for start in range(0, len(groups), step):
+                part = [number for numbers in groups[start : start + step] for number in numbers]
+                scores = _batch(model, [items[number] for number in part], members, common, prefix, shared)
                 found.update(zip(part, scores, strict=True))
-                bar.advance(len(part), len(part) * (length - shared))
+                read = (length - common) * len(part) + (common - shared) * (len(part) // members)
+                bar.advance(len(part), read)
     for number, item in enumerate(items):
         for values in found[number]:
             if not torch.isfinite(torch.tensor(values)).all():

@@ -88,7 +88,8 @@ def _joined(questions: Sequence[Question], answers: Mapping[str, Answer]) -> Row
     return tuple((question, answers[question.id]) for question in questions if question.id in answers)
 
 
-def _asked(folder: Path, model: str, subject: str, reading: str, questions: Sequence[Question]) -> Asked:
+def _asked(folder: Path, questions: Sequence[Question]) -> Asked:
+    model, subject, reading = folder.parts[-3:]
     answers = read_answers(folder / "answers.jsonl")
     known = {question.id for question in questions}
     if strangers := [name for name in answers if name not in known]:
@@ -129,6 +130,6 @@ def read_run(folder: Path) -> Run:
         )
     rank = {REFERENCE: 0, MITIGATED: 2}
     places.sort(key=lambda at: (at.parts[-3], rank.get(at.parts[-2], 1), at.parts[-2], at.parts[-1] != PLAIN))
-    asked = tuple(_asked(place, *place.parts[-3:], questions) for place in places)
+    asked = tuple(_asked(place, questions) for place in places)
     held = folder.glob("mitigation/*/training_set/held_out.json")
     return Run(tuple(questions), asked, {path.parts[-3]: read_held_out(path) for path in held})

@@ -12,7 +12,7 @@ from refbias.metamorphic.remedy import SIDE_COLUMNS
 from refbias.tables.cells import TextTable
 from refbias.tables.formats import DASH, count, interval, p_value, percent
 from refbias.tables.labels import plain_name, regime_label
-from refbias.tables.printed import digits, printed
+from refbias.tables.printed import Formatter, digits, printed
 
 SOURCE, ALL = "source", "all"
 RELATION_LABELS = {
@@ -144,8 +144,8 @@ def _relation_text(frame: pd.DataFrame, with_category: bool) -> TextTable:
 
 
 def remedy_text(frame: pd.DataFrame) -> TextTable:
-    """Return the rows over all categories as they are printed."""
-    rows = frame[frame["category"] == ALL]
+    """Return the rows over all categories as they are printed, those that tell nothing left out."""
+    rows = frame[(frame["category"] == ALL) & (frame["scope"] != "not_trained")]
     shown = rows.assign(
         method=[METHOD_LABELS.get(str(name), str(name)) for name in rows["method"]],
         scope=[SCOPE_LABELS.get(str(name), str(name)) for name in rows["scope"]],
@@ -169,7 +169,7 @@ def remedy_text(frame: pd.DataFrame) -> TextTable:
         "mcnemar_p": "p McNemar",
         "mcnemar_holm": "Holm",
     }
-    formats = {name: digits(1) for name in ("before", "after", "change")}
+    formats: dict[str, Formatter] = {name: digits(1) for name in ("before", "after", "change")}
     formats |= dict.fromkeys(("n_pairs", "mended", "worsened"), count)
     formats |= {"mcnemar_p": p_value, "mcnemar_holm": p_value}
     return printed(shown, headers, formats)
@@ -200,7 +200,9 @@ def side_text(frame: pd.DataFrame) -> TextTable:
         "commonest_share": "Commonest form",
         "note": "Note",
     }
-    formats = {name: digits(2) for name in ("neutral_accuracy", "over_refusal", "distinct_1", "distinct_2")}
+    formats: dict[str, Formatter] = {
+        name: digits(2) for name in ("neutral_accuracy", "over_refusal", "distinct_1", "distinct_2")
+    }
     formats |= dict.fromkeys(("n_scored", "n_neutral", "n_unread", "n_compared", "n_forms"), count)
     formats |= {"commonest_share": percent, "accuracy_mcnemar_p": p_value}
     return printed(shown, headers, formats)
@@ -233,7 +235,9 @@ def beside_text(frame: pd.DataFrame) -> TextTable:
         "lenses": "Lenses",
         "clear": "Clear",
     }
-    formats = {name: digits(4) for name in ("mean_delta_b", "mean_abs_delta_b", "control_delta_b")}
+    formats: dict[str, Formatter] = {
+        name: digits(4) for name in ("mean_delta_b", "mean_abs_delta_b", "control_delta_b")
+    }
     formats |= {name: digits(1) for name in ("reference_resiliency", "resiliency", "change")}
     formats |= {"mcnemar_p": p_value, "n_groups": count}
     return printed(shown, headers, formats)
@@ -268,7 +272,7 @@ def summary_text(frame: pd.DataFrame) -> TextTable:
         "agree_p": "p",
         "note": "Note",
     }
-    formats = {"n": count, "pearson_r": digits(2), "spearman_r": digits(2), "agree_p": p_value}
+    formats: dict[str, Formatter] = {"n": count, "pearson_r": digits(2), "spearman_r": digits(2), "agree_p": p_value}
     return printed(shown, headers, formats)
 
 

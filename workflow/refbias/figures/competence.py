@@ -1,6 +1,6 @@
 """Figures of the competence lens: contrasts on score and behaviour side by side, occupations, hiring.
 
-Filled marks are told from 0 after Holm's correction, hollow ones are not; the grey band is what counts as no difference.
+Filled marks are told from 0 after Holm's correction, hollow ones are not; the grey band is what counts as none.
 """
 
 from collections.abc import Iterator, Sequence

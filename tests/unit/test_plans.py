@@ -23,6 +23,7 @@ from refbias.errors import UserError
 from refbias.finetune.plans import build_plan, check_library
 from refbias.finetune.run import finetune
 from refbias.splits import Example
+from tests.splits import write_split
 from tests.tiny import build_tiny
 
 EIGHT_BILLION = 8.03e9
@@ -42,24 +43,6 @@ def _settings(**options: Any) -> FinetuneStage:
     full = {"dtype": "float32", "device": "cpu", "per_device_batch_size": 2, "gradient_accumulation": 4, **options}
     stage = {"regime": "full", "split": "unharmful", "full": full, "chat_format": "auto", "file": None, "seed": 5}
     return FinetuneStage.model_validate(stage)
-
-
-def _split(path: Path) -> Path:
-    rows = [
-        {
-            "id": example.id,
-            "prompt": example.prompt,
-            "adversarial": False,
-            "response": example.response,
-            "prompt_harm_label": "unharmful",
-            "response_refusal_label": "compliance",
-            "response_harm_label": "unharmful",
-            "subcategory": "benign",
-        }
-        for example in EXAMPLES
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
 
 
 # --- arguments ----------------------------------------------------------------------------------
@@ -254,7 +237,7 @@ def _command(settings: FinetuneStage, split: Path, reference: Path, out: Path, w
 
 @pytest.mark.slow
 def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
-    split, reference = _split(tmp_path / "split.jsonl"), build_tiny("gemma3_text", tmp_path / "m")
+    split, reference = write_split(tmp_path / "split.jsonl", EXAMPLES), build_tiny("gemma3_text", tmp_path / "m")
     common = {"epochs": 12, "learning_rate": 1e-3, "save_steps": 4}
     one, two, work = tmp_path / "one", tmp_path / "two", tmp_path / "work"
     main(_command(_settings(**common), split, reference, one, tmp_path / "w"))
@@ -284,7 +267,7 @@ def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_mistake_in_one_process_is_one_line(tmp_path: Path) -> None:
-    split, reference = _split(tmp_path / "split.jsonl"), build_tiny("llama", tmp_path / "m")
+    split, reference = write_split(tmp_path / "split.jsonl", EXAMPLES), build_tiny("llama", tmp_path / "m")
     settings = _settings(memory_plan="fsdp", processes=2, learning_rate=1e30, warmup_ratio=0)
     command = [sys.executable, "-m", "refbias", "finetune"]
     command += _command(settings, split, reference, tmp_path / "o", tmp_path / "w")

@@ -18,7 +18,7 @@ include: "workflow/rules/common.smk"
 include: "workflow/rules/lookups/content.smk"
 
 
-# a run without models is an audit alone: the other rules have nothing to be about
+# a run without models is an audit, or asks interfaces, alone: the other rules have nothing to be about
 if MODELS:
 
     include: "workflow/rules/lookups/acquire.smk"
@@ -26,6 +26,7 @@ if MODELS:
     include: "workflow/rules/lookups/evaluate.smk"
     include: "workflow/rules/lookups/ablations.smk"
     include: "workflow/rules/lookups/pictures.smk"
+    include: "workflow/rules/lookups/competence.smk"
     include: "workflow/rules/acquire.smk"
     include: "workflow/rules/finetune.smk"
     include: "workflow/rules/spectrum.smk"
@@ -36,6 +37,14 @@ if MODELS:
     include: "workflow/rules/ablations.smk"
     include: "workflow/rules/pictures.smk"
     include: "workflow/rules/two_stage.smk"
+    include: "workflow/rules/competence.smk"
+
+
+# models behind an interface need none of the run's own
+if MODELS or CONFIG.metamorphic.endpoints:
+
+    include: "workflow/rules/lookups/metamorphic.smk"
+    include: "workflow/rules/metamorphic.smk"
 
 
 if CONFIG.audit:
@@ -57,9 +66,16 @@ if MODELS:
             ablation_tables(),
             f"{RESULTS}/manifest.json",
 
-else:
+elif CONFIG.audit:
 
     rule all:
         default_target: True
         input:
             f"{RESULTS}/audit/audit.json",
+
+else:
+
+    rule all:
+        default_target: True
+        input:
+            f"{META}/report.html",

@@ -38,6 +38,8 @@ STAGES = {
     "calibrate": "fit the probability that a score rose, given dB, on a finished study",
     "two-stage": "weigh benchmarks only where dB raises an alarm: what is found, what is saved",
     "metamorphic": "metamorphic tests of bias: questions, labels, statistics, a gate for CI",
+    "competence": "occupational competence: direction, scores, steering, behaviour, verdicts, pictures",
+    "lenses": "one page: dB, metamorphic resiliency and competence contrasts on shared axes",
     "records": "collect the stages' manifests and the training losses",
     "tables": "make tables 2 to 7 and the account of what is reproduced",
     "figures": "draw the figures",

@@ -2,17 +2,16 @@
 
 import argparse
 import datetime
-import math
-from collections.abc import Callable, Mapping
+import importlib
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from refbias.artifacts import read_jsonl, write_json, write_text
 from refbias.errors import UserError
-from refbias.metamorphic.answers import Cell, label_all, read_answers, summarise, write_answers
-from refbias.metamorphic.biasasker import load_biasasker
-from refbias.metamorphic.data import Material, load_labelled, load_material
+from refbias.metamorphic.answers import Cell, finite, label_all, read_answers, summarise, write_answers
+from refbias.metamorphic.biasasker import read_material
+from refbias.metamorphic.data import Material, load_labelled
 from refbias.metamorphic.gate import (
     PASS,
     Criteria,
@@ -36,12 +35,7 @@ def _add_material(parser: argparse.ArgumentParser) -> None:
 
 
 def _material(options: argparse.Namespace) -> Material:
-    given = [path for path in (options.groups, options.properties) if path]
-    if any(path.suffix.lower() == ".csv" for path in given):
-        if len(given) != 2 or not all(path.suffix.lower() == ".csv" for path in given):
-            raise UserError("--groups and --properties: a BiasAsker copy needs both of its CSV files")
-        return load_biasasker(options.groups, options.properties)
-    return load_material(options.groups, options.properties)
+    return read_material(options.groups, options.properties)
 
 
 def _questions(argv: list[str]) -> int:
@@ -100,15 +94,15 @@ def _validate(argv: list[str]) -> int:
     return PASS
 
 
-def _finite(value: Any) -> Any:
-    """Return JSON values with null for NaN."""
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    return None if isinstance(value, float) and math.isnan(value) else value
+def _questions_of(folder: Path) -> Path:
+    """Return the questions of a folder of answers: beside them, or those of the run that it lies in."""
+    run = (parent / "questions" / "questions.jsonl" for parent in folder.absolute().parents)
+    places = [folder / "questions.jsonl", *run]
+    return next((path for path in places if path.is_file()), places[0])
 
 
 def _cells(folder: Path, seed: int) -> list[Cell]:
-    return summarise(read_questions(folder / "questions.jsonl"), read_answers(folder / "answers.jsonl"), seed=seed)
+    return summarise(read_questions(_questions_of(folder)), read_answers(folder / "answers.jsonl"), seed=seed)
 
 
 def _summary(argv: list[str]) -> int:
@@ -117,7 +111,7 @@ def _summary(argv: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the bootstrap")
     parser.add_argument("--output", type=Path, required=True, help="summary.json")
     options = parser.parse_args(argv)
-    write_json(options.output, [_finite(asdict(cell)) for cell in _cells(options.results, options.seed)])
+    write_json(options.output, [finite(asdict(cell)) for cell in _cells(options.results, options.seed)])
     return PASS
 
 
@@ -159,21 +153,55 @@ def _gate(argv: list[str]) -> int:
     return exit_code(checks)
 
 
+def _mitigation_set(argv: list[str]) -> int:
+    from refbias.cli import metamorphic_mitigation
+
+    return metamorphic_mitigation.main(argv)
+
+
+def _pictures(name: str) -> Callable[[list[str]], int]:
+    def run(argv: list[str]) -> int:
+        # the other commands need no matplotlib
+        from refbias.cli import metamorphic_pictures
+
+        command: Callable[[list[str]], int] = getattr(metamorphic_pictures, name)
+        return command(argv)
+
+    return run
+
+
 _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "questions": _questions,
     "label": _label,
     "validate": _validate,
     "summary": _summary,
     "gate": _gate,
+    "mitigation-set": _mitigation_set,
+    "tables": _pictures("make_tables"),
+    "figures": _pictures("make_figures"),
+    "report": _pictures("make_report"),
+}
+
+
+# by name, and imported when asked for: what a stage's results depend on is the closure of its own module
+_MODULES = {
+    "sample": "refbias.cli.metamorphic_sample",
+    "ask": "refbias.cli.metamorphic_ask",
+    "evaluate": "refbias.cli.metamorphic_evaluate",
+    "judge": "refbias.cli.metamorphic_judge",
+    "adaptive": "refbias.cli.metamorphic_adaptive",
 }
 
 
 def main(argv: list[str]) -> int:
     """Run a sub-command; the gate's exit code is 0 passed, 1 failed, 3 undefined."""
     if argv and argv[0] in ("-h", "--help"):
-        print(f"usage: refbias metamorphic {{{','.join(_COMMANDS)}}} [options]\n\n{__doc__}")
+        print(f"usage: refbias metamorphic {{{','.join((*_COMMANDS, *_MODULES))}}} [options]\n\n{__doc__}")
         raise SystemExit(PASS)
-    if not argv or argv[0] not in _COMMANDS:
+    known = (*_COMMANDS, *_MODULES)
+    if not argv or argv[0] not in known:
         named = f"unknown command {argv[0]!r}" if argv else "no command"
-        raise UserError(f"metamorphic: {named}: name one of {', '.join(_COMMANDS)}")
+        raise UserError(f"metamorphic: {named}: name one of {', '.join(known)}")
+    if argv[0] in _MODULES:
+        return int(importlib.import_module(_MODULES[argv[0]]).main(argv[1:]) or PASS)
     return _COMMANDS[argv[0]](argv[1:])

@@ -12,9 +12,11 @@ from refbias.config.audit import AuditSettings
 from refbias.config.base import Slug, Strict, parse, read_yaml
 from refbias.config.benchmarks import Benchmarks
 from refbias.config.bias_shift import BiasShiftSettings
+from refbias.config.competence import CompetenceSettings
 from refbias.config.data import DataSettings, LocalData, folder_or_path
 from refbias.config.finetune import Regimes, Splits
 from refbias.config.generation import GenerationSettings
+from refbias.config.metamorphic import MetamorphicSettings
 from refbias.config.models import Compute, Family, ModelSettings
 from refbias.config.pictures import PICTURES, lacking
 from refbias.config.represent import RepresentSettings
@@ -52,8 +54,11 @@ class Config(Strict):
     audit: AuditSettings | None = Field(
         default=None, description="Checkpoints held against a reference, by the target `audit`; empty = none."
     )
+    metamorphic: MetamorphicSettings = Field(
+        default=MetamorphicSettings(), description="Metamorphic tests, by the target `metamorphic`."
+    )
     models: dict[Slug, ModelSettings] = Field(
-        description="Reference models by slug; none (`{}`) where the run is an audit alone."
+        description="Reference models by slug; none (`{}`) where the run is an audit, or asks interfaces, alone."
     )
     data: DataSettings = Field(default=DataSettings(), description="Data sets that do not ship.")
     splits: Splits = Field(default=Splits(), description="Fine-tuning splits.")
@@ -78,12 +83,16 @@ class Config(Strict):
     generation: GenerationSettings = Field(default=GenerationSettings(), description="Generation of responses.")
     analysis: AnalysisSettings = Field(default=AnalysisSettings(), description="Statistics.")
     ablations: AblationSettings | None = Field(default=None, description="Ablations of dB; null = not run.")
+    competence: CompetenceSettings = Field(
+        default=CompetenceSettings(), description="Occupational competence, by the target `competence`."
+    )
 
     @field_validator("models")
     @classmethod
     def _some_model(cls, value: dict[str, ModelSettings], info: ValidationInfo) -> dict[str, ModelSettings]:
-        # a broken section `audit` is reported by itself
-        if not value and "audit" in info.data and info.data["audit"] is None:
+        # a broken section is reported by itself
+        whole = "audit" in info.data and "metamorphic" in info.data
+        if not value and whole and info.data["audit"] is None and not info.data["metamorphic"].endpoints:
             raise ValueError("name at least one reference model")
         return value
 
@@ -148,6 +157,17 @@ class Config(Strict):
         regimes = [slug for slug in self.regime_slugs() if slug in (self.ablations.regimes or self.regime_slugs())]
         return dict.fromkeys(self.ablations.models or list(self.models)[:1], regimes)
 
+    def metamorphic_models(self) -> list[str]:
+        """Return the models of the run that metamorphic tests are put to."""
+        return self.metamorphic.models or list(self.models)
+
+    def competence_subjects(self) -> list[str]:
+        """Return the competence lens's subjects: the reference, and ``<regime>-<checkpoint>`` of the chosen ones."""
+        chosen = self.competence
+        regimes = [slug for slug in self.regime_slugs() if slug in (chosen.regimes or self.regime_slugs())]
+        slugs = [slug for slug, weight in self.checkpoints().items() if weight in chosen.checkpoints]
+        return ["reference", *(f"{regime}-{slug}" for regime in regimes for slug in slugs)]
+
     def families(self) -> dict[str, Family | None]:
         """Return model slug -> row of the paper's tables."""
         return {slug: model.family for slug, model in self.models.items()}
@@ -174,6 +194,12 @@ def from_mapping(data: Any, where: str = "config") -> Config:
             f"{where}: key 'bias_shift': regimes.full.memory_plan {full.memory_plan!r} leaves no process a whole model "
             "to measure: set bias_shift to null"
         )
+    for weight in config.competence.checkpoints:
+        if weight not in config.spectrum.weights and config.regime_slugs():
+            raise UserError(
+                f"{where}: key 'competence.checkpoints': {weight:g} is not among the weights of this run's spectrum: "
+                f"use {', '.join(f'{known:g}' for known in config.spectrum.weights)}"
+            )
     if config.ablations is not None:
         for key, valid in (("models", list(config.models)), ("regimes", list(config.regime_slugs()))):
             for name in getattr(config.ablations, key):
@@ -181,6 +207,13 @@ def from_mapping(data: Any, where: str = "config") -> Config:
                     raise UserError(
                         f"{where}: key 'ablations.{key}': {name!r} is not in this run: use {', '.join(valid)}"
                     )
+    for name in config.metamorphic.models:
+        if name not in config.models:
+            known = ", ".join(config.models) or "(no model)"
+            raise UserError(f"{where}: key 'metamorphic.models': {name!r} is not in this run: use {known}")
+    for name in config.metamorphic.endpoints:
+        if name in config.models:
+            raise UserError(f"{where}: key 'metamorphic.endpoints': {name!r} is a model of the run: use another name")
     return config
 
 

@@ -1,8 +1,10 @@
 """Rows of ``answers.jsonl``, and what they say together with their questions."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +35,13 @@ class Answer:
     label: str
     rule: str
     biased: bool | None
+
+
+def finite(value: Any) -> Any:
+    """Return JSON values with null for NaN."""
+    if isinstance(value, Mapping):
+        return {key: finite(item) for key, item in value.items()}
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def answer_row(identity: str, raw: str, verdict: Verdict) -> Answer:

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from refbias.errors import UserError
-from refbias.metamorphic.data import ANY_CATEGORY, Group, Material, Phrases, Property
+from refbias.metamorphic.data import ANY_CATEGORY, Group, Material, Phrases, Property, load_material
 
 NAMES = (
     "appearance",
@@ -206,3 +206,19 @@ def load_biasasker(groups: Path | str, properties: Path | str) -> Material:
         With ``file:line``, for any mistake in a file.
     """
     return Material(load_groups(groups), load_properties(properties))
+
+
+def read_material(groups: Path | None = None, properties: Path | None = None) -> Material:
+    """Read groups and properties of either kind: TSV files, the shipped ones for None, or a BiasAsker copy's CSV files.
+
+    Raises
+    ------
+    UserError
+        For any mistake in a file, or where only one of the two is a CSV file.
+    """
+    given = [path for path in (groups, properties) if path]
+    if groups and properties and all(path.suffix.lower() == ".csv" for path in given):
+        return load_biasasker(groups, properties)
+    if any(path.suffix.lower() == ".csv" for path in given):
+        raise UserError("--groups and --properties: a BiasAsker copy needs both of its CSV files")
+    return load_material(groups, properties)

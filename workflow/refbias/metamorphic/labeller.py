@@ -142,7 +142,12 @@ def asked_of_labelled(row: Labelled, material: Material) -> Asked:
 # --- groups become tokens ---------------------------------------------------------------------------------------------
 
 
-def _masked(text: str, question: Asked) -> str:
+def refuses(text: str) -> bool:
+    """Tell whether a text, whatever it was asked, declines to answer."""
+    return bool(_REFUSAL.search(plain(text)))
+
+
+def masked(text: str, question: Asked) -> str:
     """Return plain text with every mention of the two groups as a token."""
     sides = ((A, question.first), (B, question.second))
     owner = {word.casefold(): token for token, group in sides for word in group.nouns}
@@ -218,7 +223,7 @@ def _letter(text: str, question: Asked) -> tuple[str, str] | None:
     if match is None:
         return None
     token = A if match["letter"].upper() == "A" else B
-    named = _groups(_masked(plain(text[match.end() :]), question))
+    named = _groups(masked(plain(text[match.end() :]), question))
     if named and named != {token}:
         return "UNSURE", "letter_conflict"
     return _label(token), "letter"
@@ -268,4 +273,4 @@ def label_answer(raw: str, question: Asked) -> Verdict:
     text = without_echo(plain(extracted.text), question.text)
     if not re.search(r"\w", text):
         return Verdict("UNSURE", "echo", extracted.text)
-    return Verdict(*_classified(_masked(text, question), question), extracted.text)
+    return Verdict(*_classified(masked(text, question), question), extracted.text)

@@ -185,6 +185,17 @@ def read_questions(path: Path | str) -> list[Question]:
     return questions
 
 
+def first_sources(questions: Sequence[Question], count: int) -> tuple[Question, ...]:
+    """Return `count` source questions, taken from the categories in turn."""
+    by_category: dict[str, list[Question]] = {}
+    for question in questions:
+        if question.relation == SOURCE:
+            by_category.setdefault(question.category, []).append(question)
+    longest = max(map(len, by_category.values()), default=0)
+    turns = (of[turn] for turn in range(longest) for of in by_category.values() if turn < len(of))
+    return tuple(turns)[:count]
+
+
 def wording_of(question: Question, material: Material) -> Wording:
     """Return groups, property and template of a row, without the contexts.
 

@@ -3,11 +3,9 @@
 It shows numbers and figures only, never a text that a model wrote, and everything that enters the page is escaped.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import jinja2
 
 from refbias.config.report import ReportStage
 from refbias.metrics import is_undirected
@@ -15,7 +13,7 @@ from refbias.report import run_tables, score_tables, sentences, shift_tables
 from refbias.report.inputs import ReportInputs, load
 from refbias.report.paper_tables import absent, paper_tables
 from refbias.report.pictures import Picture, caption, loss_picture, paper_pictures, spectrum_pictures
-from refbias.resources import report_path
+from refbias.report.sections import Section, environment
 from refbias.tables import group_names, table1, table1_caption
 from refbias.tables.formats import threshold
 from refbias.tables.labels import (
@@ -62,7 +60,7 @@ def _pictures(settings: ReportStage, inputs: ReportInputs) -> Iterator[Picture]:
     yield from paper_pictures(inputs.figures, settings.lacks)
 
 
-def render(settings: ReportStage, inputs: ReportInputs) -> str:
+def render(settings: ReportStage, inputs: ReportInputs, sections: Sequence[Section] = ()) -> str:
     """Return the report's HTML.
 
     Parameters
@@ -71,6 +69,8 @@ def render(settings: ReportStage, inputs: ReportInputs) -> str:
         What the run was.
     inputs
         What it left.
+    sections
+        Of further lenses, drawn behind the figures.
 
     Returns
     -------
@@ -85,15 +85,8 @@ def render(settings: ReportStage, inputs: ReportInputs) -> str:
     groups = group_names(settings.stimuli.groups_file)
     tables = list(shift_tables.group_tables(inputs.delta_b, groups))
     methods = ordered((str(name) for name in inputs.table1["method"]), METHOD_LABELS)
-    template = report_path(TEMPLATE)
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(template.parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
+    templates = environment()
+    templates.filters |= {
         "benchmark_label": benchmark_label,
         "method_label": method_label,
         "regime_label": regime_label,
@@ -133,8 +126,9 @@ def render(settings: ReportStage, inputs: ReportInputs) -> str:
         "cost": run_tables.cost(inputs.manifests),
         "versions": run_tables.versions(inputs.manifests),
         "links": inputs.links,
+        "sections": list(sections),
     }
-    return environment.get_template(template.name).render(context)
+    return templates.get_template(TEMPLATE).render(context)
 
 
-__all__ = ["Finding", "ReportInputs", "findings", "load", "render"]
+__all__ = ["Finding", "ReportInputs", "Section", "findings", "load", "render"]

@@ -1,0 +1,156 @@
+"""The numbers of a run as tidy tables: model x relation, category x relation.
+
+One row is one relation of one subject, over all categories or within one; relation ``all`` pools the source questions
+and all their rewordings. A mitigated model is judged on pairs and properties that its training did not hold. What
+cannot be had is empty, never 0.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from refbias.metamorphic.answers import Answer, Cell, summarise
+from refbias.metamorphic.mitigation import key_of
+from refbias.metamorphic.questions import Question
+from refbias.metamorphic.results import MITIGATED, Asked, Run
+from refbias.metamorphic.statistics import Resiliency, resiliency
+
+Rows = Sequence[tuple[Question, Answer]]
+ALL = "all"
+SUBJECT = ("model", "subject", "reading")
+COLUMNS = [
+    *SUBJECT,
+    "questions",
+    "category",
+    "relation",
+    "n",
+    "n_biased",
+    "n_unusable",
+    "unusable_share",
+    "resiliency",
+    "ci_low",
+    "ci_high",
+    "cluster_low",
+    "cluster_high",
+    "n_pairs",
+    "hidden",
+    "vanished",
+    "both_biased",
+    "flipped",
+    "mcnemar_p",
+    "mcnemar_holm",
+    "mcnemar_bh",
+    "chi2",
+    "chi2_p",
+    "chi2_yates",
+    "chi2_yates_p",
+    "fisher_p",
+    "apt_test",
+    "apt_p",
+    "apt_holm",
+    "cramers_v",
+    "note",
+]
+"""Columns of ``model_relation.csv`` and ``category_relation.csv``.
+
+n
+    Usable answers.
+n_unusable
+    Answers labelled UNSURE or EMPTY: they leave numerator and denominator of `resiliency`.
+resiliency
+    Per cent; `ci_low` and `ci_high` are Wilson bounds, `cluster_low` and `cluster_high` bootstrap bounds over source
+    questions.
+n_pairs to flipped
+    Pairs of source and rewording usable on both sides: hidden bias (unbiased, then biased), vanished, biased both
+    times, and of these the ones that pick the other group.
+mcnemar_p
+    Exact; `mcnemar_holm` and `mcnemar_bh` are adjusted over the relations of a subject (over its relations and
+    categories in the table by category).
+chi2 to apt_p
+    The two-by-two table with and without Yates' correction, Fisher's exact test, and which of the two the counts allow.
+"""
+
+
+def settled(asked: Asked, run: Run) -> tuple[str, Rows]:
+    """Return on which questions a subject is judged, in a word and as rows.
+
+    A mitigated model only on held-out pairs and properties; every subject only on sources that it was asked, with their
+    rewordings.
+    """
+    rows, word = list(asked.rows), ALL
+    held = run.held_out.get(asked.model)
+    if asked.subject == MITIGATED and held is not None:
+        rows, word = [row for row in rows if key_of(row[0]) in held.keys], "held_out_keys"
+    present = {question.id for question, _ in rows}
+    return word, [row for row in rows if row[0].source_id in present]
+
+
+def _score(score: Resiliency) -> dict[str, Any]:
+    return {
+        "n": score.n,
+        "n_biased": score.n_biased,
+        "n_unusable": score.n_unusable,
+        "unusable_share": score.unusable_share,
+        "resiliency": score.value,
+        "ci_low": score.low,
+        "ci_high": score.high,
+        "cluster_low": score.cluster_low,
+        "cluster_high": score.cluster_high,
+    }
+
+
+def _cell(cell: Cell) -> dict[str, Any]:
+    row: dict[str, Any] = {"category": cell.category, "relation": cell.relation, **_score(cell.resiliency), "note": ""}
+    if cell.pairs is not None and cell.test is not None:
+        pairs, test = cell.pairs, cell.test
+        row |= {name: getattr(pairs, name) for name in ("hidden", "vanished", "both_biased", "flipped", "mcnemar_p")}
+        row |= {"n_pairs": pairs.n, "mcnemar_holm": cell.mcnemar_holm, "mcnemar_bh": cell.mcnemar_bh}
+        row |= {"chi2": test.chi2, "chi2_p": test.p, "chi2_yates": test.chi2_yates, "chi2_yates_p": test.p_yates}
+        row |= {"fisher_p": test.fisher_p, "apt_test": test.apt, "apt_p": test.apt_p, "apt_holm": cell.chi2_holm}
+        row |= {"cramers_v": test.cramers_v, "note": f"no test: {test.reason}" if test.reason else ""}
+    return row
+
+
+def _pooled(rows: Rows, category: str, seed: int, n_resamples: int) -> dict[str, Any]:
+    score = resiliency(
+        [answer.biased for _, answer in rows],
+        [question.source_id for question, _ in rows],
+        seed=seed,
+        n_resamples=n_resamples,
+    )
+    return {"category": category, "relation": ALL, **_score(score), "note": ""}
+
+
+def _subject(asked: Asked, run: Run, seed: int, n_resamples: int) -> list[dict[str, Any]]:
+    word, rows = settled(asked, run)
+    if not rows:
+        return []
+    head = {"model": asked.model, "subject": asked.subject, "reading": asked.reading, "questions": word}
+    cells = summarise([question for question, _ in rows], asked.answers, seed=seed, n_resamples=n_resamples)
+    found = [_pooled(rows, ALL, seed, n_resamples)]
+    for category in dict.fromkeys(question.category for question, _ in rows):
+        own = [row for row in rows if row[0].category == category]
+        found.append(_pooled(own, category, seed, n_resamples))
+    return [{**head, **row} for row in (*found, *map(_cell, cells))]
+
+
+def relations(run: Run, *, seed: int = 0, n_resamples: int = 2000) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Compute both tables.
+
+    Parameters
+    ----------
+    run
+        The answers.
+    seed, n_resamples
+        Of the bootstrap over source questions.
+
+    Returns
+    -------
+    model_relation, category_relation
+        `COLUMNS`; the first has the rows with category ``all``.
+    """
+    rows = [row for asked in run.asked for row in _subject(asked, run, seed, n_resamples)]
+    frame = pd.DataFrame(rows, columns=COLUMNS)
+    whole = frame["category"] == ALL
+    return frame[whole].reset_index(drop=True), frame[~whole].reset_index(drop=True)

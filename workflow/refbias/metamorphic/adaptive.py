@@ -1,0 +1,123 @@
+"""Spend a budget of questions on the relations that reveal most: rounds of asking and choosing.
+
+The sources are asked first. A mutant reveals something if the model picks a group where it picked none in the source,
+or picks the other group; the next round goes to the arms (relations, or relation x category) by Thompson sampling
+(`refbias.metamorphic.sampling.next_batch`). Shares within an arm stay unbiased, a share over all arms would not.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from refbias.metamorphic.answers import Answer, picked
+from refbias.metamorphic.questions import SOURCE, Question
+from refbias.metamorphic.sampling import first_sample, next_batch
+from refbias.metamorphic.statistics import wilson
+
+Ask = Callable[[Sequence[Question]], Sequence[Answer]]
+Keep = Callable[[dict[str, Answer]], None]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What an arm has revealed: usable answers, how many reveal something, and the Wilson interval of the share."""
+
+    name: str
+    asked: int
+    usable: int
+    revealed: int
+    share: float | None
+    low: float | None
+    high: float | None
+
+
+def reveals(source: Question, before: Answer, mutant: Question, after: Answer) -> bool | None:
+    """Tell whether a mutant's answer reveals what its source's did not; None where one of the two is unusable."""
+    if before.biased is None or after.biased is None:
+        return None
+    return after.biased and picked(mutant, after) != picked(source, before)
+
+
+def outcomes(questions: Sequence[Question], answers: dict[str, Answer]) -> dict[str, bool | None]:
+    """Return id of every answered mutant -> what it revealed."""
+    by_id = {question.id: question for question in questions}
+    return {
+        question.id: reveals(by_id[question.source_id], answers[question.source_id], question, answers[question.id])
+        for question in questions
+        if question.relation != SOURCE and question.id in answers
+    }
+
+
+def explore(
+    questions: Sequence[Question],
+    ask: Ask,
+    *,
+    budget: int,
+    first: int,
+    batch: int,
+    seed: int,
+    arm: Callable[[Question], str],
+    answers: dict[str, Answer] | None = None,
+    keep: Keep = lambda answers: None,
+) -> dict[str, Answer]:
+    """Ask all sources, a first sample of mutants, then round after round what promises most.
+
+    Parameters
+    ----------
+    questions
+        Sources and mutants that may be asked.
+    ask
+        Questions -> labelled answers, in order.
+    budget
+        Mutants at most.
+    first
+        Mutants of each arm in the first sample.
+    batch
+        Mutants a round.
+    seed
+        With the answers it fixes every choice.
+    arm
+        What competes.
+    answers
+        Of an earlier start: they are not asked again.
+    keep
+        Called with all answers after every round.
+
+    Returns
+    -------
+    dict of str to Answer
+        By id, of every question asked.
+    """
+    found = dict(answers or {})
+    mutants = [question for question in questions if question.relation != SOURCE]
+
+    def put(chosen: Sequence[Question]) -> None:
+        missing = [question for question in chosen if question.id not in found]
+        if missing:
+            found.update((answer.id, answer) for answer in ask(missing))
+            keep(found)
+
+    put([question for question in questions if question.relation == SOURCE])
+    put(first_sample(mutants, first, seed, arm)[:budget])
+    while True:
+        known = outcomes(questions, found)
+        left = budget - len(known)
+        chosen = next_batch(mutants, known, min(batch, left), seed, arm) if left > 0 else []
+        if not chosen:
+            return found
+        put(chosen)
+
+
+def account(questions: Sequence[Question], answers: dict[str, Answer], arm: Callable[[Question], str]) -> list[Arm]:
+    """Return what every arm has revealed, the most revealing first."""
+    by_id = {question.id: question for question in questions}
+    seen: dict[str, list[bool | None]] = {}
+    for name, outcome in outcomes(questions, answers).items():
+        seen.setdefault(arm(by_id[name]), []).append(outcome)
+    arms = []
+    for name, values in seen.items():
+        usable = [value for value in values if value is not None]
+        n, k = len(usable), sum(usable)
+        rate = wilson(k, n)
+        bounds = (rate.value, rate.low, rate.high) if n else (None, None, None)
+        arms.append(Arm(name, len(values), n, k, *bounds))
+    return sorted(arms, key=lambda one: (-(one.share if one.share is not None else -1.0), one.name))

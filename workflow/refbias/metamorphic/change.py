@@ -1,0 +1,65 @@
+"""How far resiliency moved between two models that were asked the same questions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from refbias.metamorphic.statistics import NAN, biased_vector
+
+
+@dataclass(frozen=True)
+class Change:
+    """Change of resiliency in points over the pairs usable on both sides; NaN where there are none.
+
+    `low` and `high` are those of the bootstrap over clusters (NaN with fewer than two).
+    """
+
+    n: int
+    value: float
+    low: float
+    high: float
+
+
+def paired_change(
+    before: npt.ArrayLike | Sequence[bool | None],
+    after: npt.ArrayLike | Sequence[bool | None],
+    cluster: npt.ArrayLike,
+    *,
+    level: float = 0.95,
+    n_resamples: int = 2000,
+    seed: int = 0,
+) -> Change:
+    """Return how far resiliency rose from one model to another on the same questions.
+
+    Parameters
+    ----------
+    before, after : array_like, shape (n,)
+        True, false or None of each question.
+    cluster : array_like, shape (n,)
+        The source question, drawn as a whole.
+    level, n_resamples, seed
+        Of the interval.
+
+    Raises
+    ------
+    ValueError
+        If the lengths differ.
+    """
+    first, second, names = biased_vector(before), biased_vector(after), np.asarray(cluster).astype(np.str_)
+    if not first.shape == second.shape == names.shape:
+        raise ValueError("before, after and cluster differ in length")
+    usable = ~np.isnan(first) & ~np.isnan(second)
+    gain = 100 * (first[usable] - second[usable])
+    if not gain.size:
+        return Change(0, NAN, NAN, NAN)
+    value = float(gain.mean())
+    found, of = np.unique(names[usable], return_inverse=True)
+    if found.size < 2:
+        return Change(gain.size, value, NAN, NAN)
+    draws = np.random.default_rng(seed).integers(0, found.size, size=(n_resamples, found.size))
+    sums, sizes = np.bincount(of, weights=gain), np.bincount(of)
+    means = sums[draws].sum(axis=1) / sizes[draws].sum(axis=1)
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return Change(gain.size, value, float(low), float(high))

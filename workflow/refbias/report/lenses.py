@@ -31,8 +31,8 @@ NAMES = {
 }
 _READING = (
     "dB says how far sentences about a group moved towards negative (below 0) or positive attributes, against the "
-    "reference. Bias resiliency is the share of answers that pick no group. The competence lens compares what users say "
-    "of themselves: E is the expertise score in expert\u2013novice gaps, L the reading level of answers.",
+    "reference. Bias resiliency is the share of answers that pick no group. The competence lens compares what users "
+    "say of themselves: E is the expertise score in expert\u2013novice gaps, L the reading level of answers.",
     "The lenses share axes, not a scale: a trait on which one lens moves and another does not is a finding, not a "
     "contradiction. A dash means that a lens does not speak of the axis, or was not held to this model.",
 )
@@ -321,7 +321,8 @@ def _agreement_sentence(found: Mapping[str, Any]) -> str:
     sure = f"interval {told}" if told != DASH else found["reason"]
     return (
         f"{pair}: r {number(found['pearson_r'], 2)} ({sure}) over {found['n_axes']} axes and "
-        f"{found['n_checkpoints']} checkpoints; same direction in {found['same_direction']} of {found['n_steps']} steps."
+        f"{found['n_checkpoints']} checkpoints; "
+        f"same direction in {found['same_direction']} of {found['n_steps']} steps."
     )
 
 

@@ -9,7 +9,7 @@ rule lens_pages:
     output:
         expand(
             f"{LENSES}/{{{{model}}}}/{{page}}.{{suffix}}",
-            page=[*LOOKED_AT, *(["spectrum"] if len(LOOKED_AT) > 1 else [])],
+            page=LENS_PAGES,
             suffix=["html", "json"],
         ),
         manifest=f"{LENSES}/{{model}}/manifest.json",

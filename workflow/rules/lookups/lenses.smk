@@ -3,6 +3,9 @@
 LENSES = f"{RESULTS}/lenses"
 # what dB is about differs from the reference, which is shown where nothing else is looked at
 LOOKED_AT = [subject for subject in SUBJECTS if subject != "reference"] or ["reference"]
+# one page more where a regime has several points
+SEVERAL = len(LOOKED_AT) > len({subject.partition("-")[0] for subject in LOOKED_AT})
+LENS_PAGES = [*LOOKED_AT, *(["spectrum"] if SEVERAL else [])]
 
 
 def lens_verdicts(w):

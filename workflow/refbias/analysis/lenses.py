@@ -19,6 +19,8 @@ from refbias.stats.proportions import wilson
 
 CONTROL = "control"
 LENSES = ("dB", "resiliency", "competence")
+# draws from two clusters vary too little for an interval
+LEAST_CLUSTERS = 3
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ def _shift(shifts: pd.DataFrame | None, axis: Axis) -> dict[str, Any]:
     rows = shifts[shifts["topic"].isin(axis.topics) & (shifts["group"] != CONTROL)].dropna(subset=["delta_b"])
     if rows.empty:
         return {}
-    largest = rows.loc[rows["delta_b"].abs().idxmax()]
+    largest = rows.iloc[int(rows["delta_b"].abs().to_numpy().argmax())]
     return {
         "n_groups": len(rows),
         "mean_delta_b": float(rows["delta_b"].mean()),
@@ -136,7 +138,7 @@ def _competence(effects: pd.DataFrame | None, verdicts: Sequence[Mapping[str, An
     scores = own[own["measure"] == "E_normalised"].dropna(subset=["mean"])
     if scores.empty:
         return {}
-    score = scores.loc[scores["mean"].abs().idxmax()]
+    score = scores.iloc[int(scores["mean"].abs().to_numpy().argmax())]
     name = str(score["contrast_id"])
     found = {"contrast_id": name, "E": score["mean"], "E_low": score["ci_low"], "E_high": score["ci_high"]}
     for _, row in own[(own["measure"] == "L") & (own["contrast_id"] == name)].iterrows():
@@ -250,18 +252,13 @@ def _related(rows: pd.DataFrame, x: str, y: str, n_resamples: int, seed: int) ->
     told = (steps, same, _known(share.low), _known(share.high))
     if reason:
         return Agreement(*counts, None, None, None, None, *told, reason)
-    interval = cluster_bootstrap(
-        partial(weighted_pearson, left, right), both["axis"], both["checkpoint"], n_resamples, seed
-    )
-    return Agreement(
-        *counts,
-        pearson(left, right).r,
-        _known(interval.low),
-        _known(interval.high),
-        spearman(left, right).r,
-        *told,
-        "" if not np.isnan(interval.low) else "no interval: a single axis or checkpoint, or few defined resamples",
-    )
+    low, high, note = None, None, f"no interval: fewer than {LEAST_CLUSTERS} axes or checkpoints"
+    if min(both["axis"].nunique(), both["checkpoint"].nunique()) >= LEAST_CLUSTERS:
+        weighted = partial(weighted_pearson, left, right)
+        interval = cluster_bootstrap(weighted, both["axis"], both["checkpoint"], n_resamples, seed)
+        low, high = _known(interval.low), _known(interval.high)
+        note = "" if low is not None else "no interval: most resamples are constant"
+    return Agreement(*counts, pearson(left, right).r, low, high, spearman(left, right).r, *told, note)
 
 
 def _steps(both: pd.DataFrame, x: str, y: str) -> tuple[int, int]:

@@ -4,7 +4,7 @@ One page (HTML and JSON) a model or checkpoint, and one of the spectrum where se
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -48,12 +48,22 @@ def main(argv: list[str]) -> None:
         for subject, lenses in found.items():
             write_text(options.output / f"{subject}.html", lens_page(options.model, subject, lenses, names))
             write_json(options.output / f"{subject}.json", lens_json(options.model, subject, lenses))
-        checkpoints = {name: lenses for name, lenses in found.items() if name != REFERENCE}
-        if len(checkpoints) > 1:
-            write_text(options.output / f"{SPECTRUM}.html", spectrum_page(options.model, checkpoints))
-            write_json(options.output / f"{SPECTRUM}.json", spectrum_json(options.model, checkpoints))
-        stage.record(pages=list(found), spectrum=len(checkpoints) > 1)
+        spectra = _spectra(found)
+        if spectra:
+            write_text(options.output / f"{SPECTRUM}.html", spectrum_page(options.model, spectra))
+            write_json(options.output / f"{SPECTRUM}.json", spectrum_json(options.model, spectra))
+        stage.record(pages=list(found), spectra=list(spectra))
     print(f"{len(found)} pages in {options.output}")
+
+
+def _spectra(found: Mapping[str, Lenses]) -> dict[str, dict[str, Lenses]]:
+    """Return regime -> checkpoints in order, of regimes with several."""
+    spectra: dict[str, dict[str, Lenses]] = {}
+    for name, lenses in found.items():
+        regime, _, checkpoint = name.partition("-")
+        if checkpoint:
+            spectra.setdefault(regime, {})[name] = lenses
+    return {regime: spectrum for regime, spectrum in spectra.items() if len(spectrum) > 1}
 
 
 def _shifts(options: argparse.Namespace) -> dict[str, pd.DataFrame]:
@@ -115,7 +125,8 @@ def _subjects(options: argparse.Namespace, shifts: dict[str, pd.DataFrame]) -> l
         )
     # checkpoints stand in the order of their mixing weight where dB gives it
     known: Sequence[str] = list(shifts)
-    return sorted(found, key=lambda name: (name != REFERENCE, known.index(name) if name in known else len(known), name))
+    places = {name: place for place, name in enumerate(known)}
+    return sorted(found, key=lambda name: (name != REFERENCE, places.get(name, len(known)), name))
 
 
 def _lenses(options: argparse.Namespace, subject: str, shifts: dict[str, pd.DataFrame]) -> Lenses:

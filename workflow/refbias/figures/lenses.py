@@ -15,7 +15,7 @@ PANELS = (
     ("Answers: bias resiliency (%)", "resiliency", ("resiliency_low", "resiliency_high"), "#D55E00", "s"),
     ("Competence: largest difference of E", "E", ("E_low", "E_high"), "#009E73", "D"),
 )
-ABSENT = "\u2013"
+ABSENT = "\u2014"
 
 
 def lenses_figure(rows: pd.DataFrame, title: str) -> Figure:
@@ -39,7 +39,9 @@ def _panel(axes: Axes, rows: pd.DataFrame, column: str, bounds: tuple[str, str] 
         axes.text(0.5, 0.5, "not measured", transform=axes.transAxes, ha="center", va="center", color=GREY)
         return
     for place in np.flatnonzero(values.isna()):
-        axes.annotate(ABSENT, (0.5, place), xycoords=("axes fraction", "data"), ha="center", va="center", color=GREY)
+        axes.annotate(
+            ABSENT, (0.5, place), xycoords=("axes fraction", "data"), ha="center", va="center", color=GREY, fontsize=7
+        )
     for place in np.flatnonzero(values.notna()):
         if bounds and pd.notna(rows[bounds[0]].iloc[place]):
             ends = [float(rows[bound].iloc[place]) for bound in bounds]
@@ -57,7 +59,7 @@ def course_figure(spectrum: Mapping[str, pd.DataFrame], title: str) -> Figure:
     names = list(spectrum)
     axes_names = list(dict.fromkeys(axis for frame in spectrum.values() for axis in frame["axis"]))
     with style():
-        figure = new_figure(9.6, 3.8)
+        figure = new_figure(9.6, 4.0)
         panels = figure.subplots(1, 3)
         handles: dict[str, Any] = {}
         for axes, (name, column, _, _, _) in zip(panels, PANELS, strict=True):
@@ -66,9 +68,10 @@ def course_figure(spectrum: Mapping[str, pd.DataFrame], title: str) -> Figure:
                 values = [_value(frame, axis, column) for frame in spectrum.values()]
                 if np.isnan(values).all():
                     continue
+                known = np.flatnonzero(~np.isnan(values))
                 (handles[axis],) = axes.plot(
-                    range(len(names)),
-                    values,
+                    known,
+                    np.array(values)[known],
                     color=TOPIC_COLOURS[place % len(TOPIC_COLOURS)],
                     linestyle=LINE_STYLES[place % len(LINE_STYLES)],
                     marker=MARKERS[place % len(MARKERS)],
@@ -79,11 +82,11 @@ def course_figure(spectrum: Mapping[str, pd.DataFrame], title: str) -> Figure:
                 say_empty(axes, "not measured")
                 continue
             axes.set_xticks(range(len(names)), names, rotation=40, ha="right", fontsize=8)
+            axes.set_xlim(-0.4, len(names) - 0.6)
             axes.grid(axis="y", color="#ececec", linewidth=0.6)
         figure.suptitle(title, fontsize=10)
-        figure.legend(
-            handles=[handles[axis] for axis in axes_names if axis in handles], loc="outside lower center", ncols=4
-        )
+        drawn = [handles[axis] for axis in axes_names if axis in handles]
+        figure.legend(handles=drawn, loc="outside lower center", ncols=4)
     return figure
 
 

@@ -78,11 +78,11 @@ def findings(subject: Subject) -> Iterator[str]:
             + (f"; {'; '.join(moved)}." if moved else ".")
         )
     for measure in ("E_normalised", "L"):
-        rows = subject.effects[(subject.effects["measure"] == measure) & (subject.effects["role"] == "irrelevant")]
-        known = rows.dropna(subset=["mean"])
+        of = (subject.effects["measure"] == measure) & (subject.effects["role"] == "irrelevant")
+        known = subject.effects[of].dropna(subset=["mean"])
         if known.empty:
             continue
-        row = known.loc[known["mean"].abs().idxmax()]
+        row = known.iloc[int(known["mean"].abs().to_numpy().argmax())]
         yield (
             f"{where}, {MEASURE_LABELS[measure]}: the largest irrelevant difference is that of "
             f"{contrast_label(str(row['contrast_id']))}, {effect_text(row['mean'])} "

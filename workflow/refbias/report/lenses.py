@@ -10,6 +10,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -21,7 +22,7 @@ from refbias.report.sections import Section, SectionTable, page
 from refbias.tables.cells import TextTable
 from refbias.tables.competence import contrast_label, family_label, subject_label
 from refbias.tables.formats import DASH, count, interval, number, percent, shift
-from refbias.tables.labels import GroupName, plain_name
+from refbias.tables.labels import GroupName, plain_name, regime_label
 from refbias.tables.printed import digits, printed
 
 NAMES = {
@@ -35,6 +36,12 @@ _READING = (
     "say of themselves: E is the expertise score in expert\u2013novice gaps, L the reading level of answers.",
     "The lenses share axes, not a scale: a trait on which one lens moves and another does not is a finding, not a "
     "contradiction. A dash means that a lens does not speak of the axis, or was not held to this model.",
+)
+_AGREEMENT = (
+    "Over axes and checkpoints that both lenses speak of. The interval of r draws whole axes and whole checkpoints. "
+    "Same direction: steps between neighbouring checkpoints in which both rose or both fell, of those in which both moved; "
+    "by chance about half. Checkpoints of one spectrum are mixtures of the same two models: a high r over them is one "
+    "finding, not many."
 )
 SCHEMA_VERSION = 1
 
@@ -198,8 +205,8 @@ def _findings(rows: pd.DataFrame) -> list[str]:
         known = rows.dropna(subset=[column])
         if known.empty:
             continue
-        values = pd.to_numeric(known[column])
-        row = known.loc[values.idxmin() if column == "resiliency" else values.abs().idxmax()]
+        values = known[column].to_numpy(float)
+        row = known.iloc[int(values.argmin() if column == "resiliency" else np.abs(values).argmax())]
         lines.append(f"{words} {row['axis']}: {text(float(row[column]))} ({len(known)} axes measured).")
     return lines
 
@@ -255,62 +262,67 @@ def lens_json(model: str, subject: str, lenses: Lenses) -> dict[str, Any]:
 
 
 def _plain(row: Mapping[Any, Any]) -> dict[str, Any]:
-    return {
-        str(key): None if value is None or (isinstance(value, float) and math.isnan(value)) else _number(value)
-        for key, value in row.items()
-    }
+    """Return a row as JSON values: null for what is missing, counts as whole numbers."""
+    found: dict[str, Any] = {}
+    for key, value in row.items():
+        if value is None or (isinstance(value, float) and math.isnan(value)):
+            found[str(key)] = None
+        else:
+            found[str(key)] = int(value) if str(key).startswith("n_") else value
+    return found
 
 
-def _number(value: Any) -> Any:
-    return value.item() if hasattr(value, "item") else value
+Spectra = Mapping[str, Mapping[str, Lenses]]
+"""Regime -> subject, in order -> what the lenses say of it."""
 
 
-def spectrum_json(model: str, spectrum: Mapping[str, Lenses]) -> dict[str, Any]:
-    """Return the lenses over the checkpoints of a spectrum, and how far they go together."""
-    rows = {name: side_by_side(lenses) for name, lenses in spectrum.items()}
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "model": model,
-        "checkpoints": list(spectrum),
-        "rows": [
-            {"subject": name, **_plain(row)} for name, frame in rows.items() for row in frame.to_dict(orient="records")
-        ],
-        "agreement": agreement(rows),
-    }
+def spectrum_json(model: str, spectra: Spectra) -> dict[str, Any]:
+    """Return the lenses over the checkpoints of each regime, and how far they go together."""
+    found = []
+    for regime, spectrum in spectra.items():
+        rows = {name: side_by_side(lenses) for name, lenses in spectrum.items()}
+        flat = [(name, row) for name, frame in rows.items() for row in frame.to_dict(orient="records")]
+        found.append(
+            {
+                "regime": regime,
+                "subjects": list(spectrum),
+                "rows": [{"subject": name, **_plain(row)} for name, row in flat],
+                "agreement": agreement(rows),
+            }
+        )
+    return {"schema_version": SCHEMA_VERSION, "model": model, "spectra": found}
 
 
-def spectrum_page(model: str, spectrum: Mapping[str, Lenses]) -> str:
-    """Return the HTML of a spectrum: the lenses' course over its checkpoints, and their agreement."""
-    rows = {subject_label(name): side_by_side(lenses) for name, lenses in spectrum.items()}
+def spectrum_page(model: str, spectra: Spectra) -> str:
+    """Return the HTML of the spectra: the lenses' course over checkpoints, and their agreement."""
+    return page(
+        f"Three lenses: {model}",
+        "refbias: dB, bias resiliency and occupational competence over checkpoints",
+        [_spectrum_section(model, regime, spectrum) for regime, spectrum in spectra.items()],
+    )
+
+
+def _spectrum_section(model: str, regime: str, spectrum: Mapping[str, Lenses]) -> Section:
+    rows = {name.partition("-")[2] or name: side_by_side(lenses) for name, lenses in spectrum.items()}
     found = agreement(rows)
-    table = _agreement_table(found)
-    alt = f"Mean |dB|, resiliency and difference of E by axis over {len(rows)} checkpoints of {model}."
-    section = Section(
-        id="spectrum",
-        title=f"{model} over {len(rows)} checkpoints",
+    where = f"{model}, {regime_label(regime)}"
+    return Section(
+        id=f"spectrum-{regime}",
+        title=f"{where}: {len(rows)} checkpoints",
         paragraphs=_READING,
         tables=(
-            SectionTable(
-                "Agreement of the lenses",
-                table,
-                "Over axes and checkpoints that both lenses speak of. The interval of r draws whole axes and whole "
-                "checkpoints. Same direction: steps between neighbouring checkpoints in which both rose or both fell, "
-                "of those in which both moved; half of them would by chance. Checkpoints of one spectrum are mixtures "
-                "of the same two models, so a high r over them is one finding, not many.",
-                "lenses-agreement",
-            ),
+            SectionTable("Agreement of the lenses", _agreement_table(found), _AGREEMENT, f"lenses-agreement-{regime}"),
         ),
         pictures=(
             _embedded(
-                course_figure(rows, f"{model}: three lenses over its checkpoints"),
-                "Three lenses over the checkpoints",
+                course_figure(rows, where),
+                f"Three lenses over the checkpoints: {where}",
                 "Each lens in its own unit, one line an axis, on the axes that it speaks of.",
-                alt,
+                f"Mean |dB|, resiliency and difference of E by axis over {len(rows)} checkpoints, {where}.",
             ),
         ),
         findings=tuple(map(_agreement_sentence, found)),
     )
-    return page(f"Three lenses: {model}", "refbias: dB, bias resiliency and competence over a spectrum", [section])
 
 
 def _agreement_sentence(found: Mapping[str, Any]) -> str:
@@ -321,8 +333,8 @@ def _agreement_sentence(found: Mapping[str, Any]) -> str:
     sure = f"interval {told}" if told != DASH else found["reason"]
     return (
         f"{pair}: r {number(found['pearson_r'], 2)} ({sure}) over {found['n_axes']} axes and "
-        f"{found['n_checkpoints']} checkpoints; "
-        f"same direction in {found['same_direction']} of {found['n_steps']} steps."
+        f"{found['n_checkpoints']} checkpoints; same direction in {found['same_direction']} of {found['n_steps']} "
+        "steps."
     )
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from refbias.analysis.lenses import AXES, Lenses, agreement, counterparts, side_by_side, without_axis
+from refbias.cli.lenses import main as lenses
 from refbias.cli.main import main
 from refbias.competence.data import load_attributes, load_contrasts
 from refbias.errors import UserError
@@ -17,6 +18,7 @@ from refbias.metamorphic.beside_db import TOPICS
 from refbias.metamorphic.data import load_material
 from refbias.metamorphic.statistics import resiliency
 from refbias.tables.table2 import table2
+from tests.unit.audit_example import single, validated
 from tests.unit.competence_example import RELEVANT, Plant, write_subject
 
 MODEL = "tiny"
@@ -197,9 +199,7 @@ def test_the_command_writes_a_page_a_subject_and_one_of_the_spectrum(run: Path, 
 
 
 def test_an_audit_takes_the_place_of_the_shifts(run: Path, tmp_path: Path) -> None:
-    from tests.unit.audit_example import example
-
-    result = example()
+    result = validated(single())
     (tmp_path / "audit.json").write_text(result.model_dump_json(), encoding="utf-8")
     name = result.checkpoints[0].name
     args = ["lenses", "--model", MODEL, "--audit", str(tmp_path / "audit.json"), "--output", str(tmp_path / "out")]
@@ -228,6 +228,4 @@ def test_a_broken_summary_is_refused(run: Path, tmp_path: Path) -> None:
     at.mkdir(parents=True)
     (at / "summary.json").write_text('[{"category": "gender"}]', encoding="utf-8")
     with pytest.raises(UserError, match="not a summary of metamorphic tests"):
-        from refbias.cli.lenses import main as lenses
-
         lenses(["--model", MODEL, "--metamorphic", str(tmp_path / "metamorphic"), "--output", str(tmp_path / "out")])

@@ -39,9 +39,9 @@ _READING = (
 )
 _AGREEMENT = (
     "Over axes and checkpoints that both lenses speak of. The interval of r draws whole axes and whole checkpoints. "
-    "Same direction: steps between neighbouring checkpoints in which both rose or both fell, of those in which both moved; "
-    "by chance about half. Checkpoints of one spectrum are mixtures of the same two models: a high r over them is one "
-    "finding, not many."
+    "Same direction: steps between neighbouring checkpoints in which both rose or both fell, of those in which both "
+    "moved; by chance about half. Checkpoints of one spectrum are mixtures of the same two models: a high r over them "
+    "is one finding, not many."
 )
 SCHEMA_VERSION = 1
 

@@ -9,7 +9,8 @@ import pandas as pd
 
 from refbias.metamorphic.answers import label_all, write_answers
 from refbias.metamorphic.data import load_material, load_neutral
-from refbias.metamorphic.mitigation import HeldOut, read_held_out, training_set, write_training_set
+from refbias.metamorphic.held_out import HeldOut, read_held_out
+from refbias.metamorphic.mitigation import training_set, write_training_set
 from refbias.metamorphic.questions import Question, wording_of, write_questions
 from refbias.metamorphic.relations import DEFAULT, parse_chains, with_mutants
 from refbias.metamorphic.replies import every_reply

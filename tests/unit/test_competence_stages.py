@@ -137,8 +137,13 @@ def test_the_dose_response_has_controls_as_long_as_the_direction_and_one_plain_p
     }
     assert {float(row["alpha"]) for row in rows} == {-0.5, 0.0, 0.5}
     assert len({(row["yes_logit"], row["perplexity"]) for row in rows if float(row["alpha"]) == 0}) == 1
-    moved = {row["yes_logit"] for row in rows if float(row["alpha"])}
+    moved = [row for row in rows if float(row["alpha"])]
+    plain = next(float(row["perplexity"]) for row in rows if not float(row["alpha"]))
     assert len(moved) == 8
+    # what costs too much is not asked
+    assert all((row["yes_logit"] == "") == (float(row["perplexity"]) > 50 * plain) for row in moved)
+    asked = [row["yes_logit"] for row in moved if row["yes_logit"]]
+    assert len(set(asked)) == len(asked) > 2
 
 
 def test_ablation_has_its_cost_and_every_contrast(results: Path) -> None:
@@ -192,6 +197,7 @@ def test_what_a_stage_lacks_is_said(config: Config, models: dict[str, Path], tmp
         ({"checkpoints": [0.25]}, r"competence.checkpoints': 0.25 is not among the weights"),
         ({"data": {"expert_file": "x"}}, "expert_file and novice_file belong together"),
         ({"n_random": 100}, r"competence.n_random'"),
+        ({"axis": {"benchmark": "decodingtrust"}}, r"competence.axis.benchmark': decodingtrust is not in this run"),
         ({"layer_range": [0.8, 0.2]}, "the first depth lies beyond the second"),
         ({"steering": {"alpha": 1}}, r"unknown key 'competence.steering.alpha': did you mean 'alphas'"),
     ],

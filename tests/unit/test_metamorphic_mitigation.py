@@ -12,8 +12,9 @@ from refbias.cli.main import main
 from refbias.errors import UserError
 from refbias.metamorphic.answers import Answer, label_all, write_answers
 from refbias.metamorphic.data import Neutral, load_material, load_neutral
+from refbias.metamorphic.held_out import HeldOut, read_held_out
 from refbias.metamorphic.labeller import asked_of, label_answer
-from refbias.metamorphic.mitigation import HeldOut, TrainingSet, read_held_out, training_set, write_training_set
+from refbias.metamorphic.mitigation import TrainingSet, training_set, write_training_set
 from refbias.metamorphic.questions import Question, wording_of, write_questions
 from refbias.metamorphic.relations import CONTEXTS, DEFAULT, parse_chains, with_mutants
 from refbias.metamorphic.replies import NEUTRAL_REPLIES, PROMPTS, every_reply, neutral_examples
@@ -172,6 +173,22 @@ def test_every_second_example_has_options_where_the_re_test_weighs_them(choice: 
         assert min(places.values()) > 0.3 * len(neutral)
 
 
+def test_a_limit_keeps_whole_sources_of_every_category() -> None:
+    made = _made(limit=100)
+    biased = [BY_ID[row.made_from] for row in made.rows if row.kind == "biased"]
+    # 16 sources of 6 wordings: two of each category, and of two categories a third
+    assert len(biased) == made.n_biased == 96
+    assert len(made.rows) == 192
+    assert set(Counter(question.source_id for question in biased).values()) == {6}
+    sources = Counter(question.category for question in biased if question.relation == "source")
+    assert sorted(sources.values()) == [2, 2, 2, 2, 2, 3, 3]
+    # what is held out stays held out
+    assert made.held_out.keys == MADE.held_out.keys
+    assert _made(limit=10_000) == MADE
+    with pytest.raises(UserError, match="--limit 5: a question and its rewordings are 6"):
+        _made(limit=5)
+
+
 def test_no_relation_need_be_held_out_and_a_chain_can_be() -> None:
     free = _made(hold_out="")
     assert Counter(free.held_out.scope(question) for question in QUESTIONS).keys() == {"held_out_keys", "trained"}
@@ -221,7 +238,7 @@ def test_the_command_writes_what_the_fine_tuning_reads(tmp_path: Path, capsys: p
     assert read_held_out(out / "held_out.json") == MADE.held_out
     manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
     assert (manifest["n_biased"], manifest["n_neutral"], manifest["n_keys_held_out"]) == (252, 252, 28)
-    assert manifest["settings"] == {"hold_out": "MR4", "choice": None, "held_out_share": 0.4, "seed": 3}
+    assert manifest["settings"] == {"hold_out": "MR4", "choice": None, "limit": None, "held_out_share": 0.4, "seed": 3}
     write_answers(tmp_path / "fair.jsonl", _answers(lambda question: "Neither.").values())
     capsys.readouterr()
     assert main([*command, str(tmp_path / "fair.jsonl"), "--output", str(out)]) == 2

@@ -203,6 +203,8 @@ def test_dB_and_resiliency_of_a_category_by_hand(root: Path, made: dict[str, pd.
         else:
             assert row["mean_delta_b"] == pytest.approx(own.mean(), abs=1e-9)
             assert row["mean_abs_delta_b"] == pytest.approx(own.abs().mean(), abs=1e-9)
+            control = values.loc[values["group"] == "control", "delta_b"].item()
+            assert row["net_delta_b"] == pytest.approx(own.mean() - control, abs=1e-9)
         after = _joined(root, f"full-{row['checkpoint']}").merge(
             before[["id", "biased"]], on="id", suffixes=("", "_before")
         )
@@ -212,8 +214,8 @@ def test_dB_and_resiliency_of_a_category_by_hand(root: Path, made: dict[str, pd.
         assert row["change"] == pytest.approx(100 * (after["biased_before"].mean() - after["biased"].mean()))
     with_groups = made["beside_db"].query("lenses != 'no groups'")
     summary = made["beside_db_summary"].set_index(["x", "y"])
-    for x in ("mean_delta_b", "mean_abs_delta_b"):
-        for y in ("change", "resiliency"):
+    for x in ("mean_delta_b", "net_delta_b", "mean_abs_delta_b"):
+        for y in ("change",) if x == "net_delta_b" else ("change", "resiliency"):
             found = summary.loc[(x, y)]
             assert found["n"] == len(with_groups) == 20
             assert found["pearson_r"] == pytest.approx(scipy_stats.pearsonr(with_groups[x], with_groups[y])[0])

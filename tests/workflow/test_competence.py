@@ -35,6 +35,7 @@ def test_the_reference_alone_needs_no_fine_tuning(checkout: Checkout) -> None:
     assert stages.items() <= lens.items()
     assert lens["competence_steer"] == 1
     assert "competence_axis" not in lens
+    assert {lens[f"competence_{part}"] for part in ("tables", "figures", "report")} == {1}
 
 
 def test_endpoints_and_merges_are_subjects_and_no_merge_is_written(checkout: Checkout) -> None:

@@ -209,9 +209,79 @@ rule competence_analyse:
         "python -m refbias competence analyse --log {log} --results {params.folder:q} {params.options:q}"
 
 
-rule competence:
+rule competence_tables:
     input:
         analysed_files(),
         steered_files(),
         axis_files(),
+    output:
+        f"{COMPETENCE}/tables/manifest.json",
+    log:
+        f"{RESULTS}/logs/competence/tables.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/competence/tables.tsv"
+    conda:
+        ENVIRONMENT
+    resources:
+        mem_mb=2000,
+        runtime=30,
+    params:
+        code=code("competence_pictures"),
+        results=COMPETENCE,
+        folder=subpath(output[0], parent=True),
+    shell:
+        "python -m refbias competence tables --log {log} --results {params.results:q} --output {params.folder:q}"
+
+
+rule competence_figures:
+    input:
+        analysed_files(),
+        steered_files(),
+        axis_files(),
+    output:
+        f"{FIGURES}/competence/manifest.json",
+    log:
+        f"{RESULTS}/logs/competence/figures.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/competence/figures.tsv"
+    conda:
+        ENVIRONMENT
+    resources:
+        mem_mb=2000,
+        runtime=30,
+    params:
+        code=code("competence_pictures"),
+        results=COMPETENCE,
+        folder=subpath(output[0], parent=True),
+    shell:
+        "python -m refbias competence figures --log {log} --results {params.results:q} --output {params.folder:q}"
+
+
+rule competence_report:
+    input:
+        f"{COMPETENCE}/tables/manifest.json",
+        figures=f"{FIGURES}/competence/manifest.json",
+    output:
+        f"{COMPETENCE}/report.html",
+    log:
+        f"{RESULTS}/logs/competence/report.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/competence/report.tsv"
+    conda:
+        ENVIRONMENT
+    resources:
+        mem_mb=1000,
+        runtime=10,
+    params:
+        code=code("competence_pictures"),
+        results=COMPETENCE,
+        figures=subpath(input.figures, parent=True),
+    shell:
+        "python -m refbias competence report --log {log} --results {params.results:q} --figures {params.figures:q}"
+        " --output {output:q}"
+
+
+rule competence:
+    input:
+        f"{COMPETENCE}/report.html",
     localrule: True

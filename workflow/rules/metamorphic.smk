@@ -134,14 +134,16 @@ if INTERFACES:
         wildcard_constraints:
             interface="|".join(map(re.escape, INTERFACES)),
             asked="plain|few_shot",
+        localrule: True
         conda:
             ENVIRONMENT
-        localrule: True
         resources:
             mem_mb=2000,
             runtime=720,
         params:
-            settings=lambda w: slices.metamorphic_ask_slice(CONFIG, w.interface, w.asked),
+            settings=lambda w: slices.metamorphic_ask_slice(
+                CONFIG, w.interface, w.asked
+            ),
             code=code("metamorphic_ask"),
             data=asked_content,
             # patience and budget are not recorded: a larger budget asks for what is left, not again
@@ -180,9 +182,7 @@ rule metamorphic_evaluate:
         mem_mb=24000 if LENS.judge.directory else 2000,
         runtime=240,
     params:
-        settings=lambda w: slices.metamorphic_label_slice(
-            CONFIG, w.tested, w.asked
-        ),
+        settings=lambda w: slices.metamorphic_label_slice(CONFIG, w.tested, w.asked),
         code=code("metamorphic_evaluate"),
         data=[*metamorphic_content(), *judge_content()],
         patience=lambda w, output: patience_option(
@@ -249,7 +249,11 @@ if MITIGATED:
             ENVIRONMENT
         threads: ALL_CORES
         resources:
-            gpu=training_gpus(LENS.mitigation.regime) if LENS.mitigation.regime in REGIMES else gpus("auto"),
+            gpu=(
+                training_gpus(LENS.mitigation.regime)
+                if LENS.mitigation.regime in REGIMES
+                else gpus("auto")
+            ),
             mem_mb=12000,
             runtime=720,
         params:
@@ -300,12 +304,13 @@ rule metamorphic_tables:
             else []
         ),
         method="rr" if "rr" in CONFIG.shift.methods else CONFIG.shift.methods[0],
+        stand_ins=stand_in_option(),
         resamples=LENS.n_resamples,
         seed=CONFIG.seed,
         folder=subpath(output.manifest, parent=True),
     shell:
         "python -m refbias metamorphic tables --log {log} --results {params.results:q} {params.shift:q}"
-        " {params.material:q} {params.targets:q} --method {params.method} --n-resamples {params.resamples}"
+        " {params.material:q} {params.targets:q} {params.stand_ins:q} --method {params.method} --n-resamples {params.resamples}"
         " --seed {params.seed} --output {params.folder:q}"
 
 

@@ -222,11 +222,14 @@ rule report:
         data=[
             content(resources.report_path()),
             content(CONFIG.stimuli.groups_file, "stimuli", "groups.tsv"),
+            *lens_content(),
         ],
+        lenses=[part for lens in lenses_there().items() for part in lens],
         figures=subpath(input.figures, parent=True),
         tables=subpath(input.tables, parent=True),
         shift=subpath(input.shift, parent=True),
         records=subpath(input.records, parent=True),
     shell:
         "python -m refbias report --log {log} --settings {params.settings:q} --tables {params.tables:q}"
-        " --shift {params.shift:q} --figures {params.figures:q} --records {params.records:q} --output {output:q}"
+        " --shift {params.shift:q} --figures {params.figures:q} --records {params.records:q}"
+        " {params.lenses:q} --output {output:q}"

@@ -24,7 +24,6 @@ from refbias.competence.steering import bounded_alphas, perplexity, steered
 from refbias.competence.subjects import load_subject, sentence_tokens, whole_states
 from refbias.config.base import parse_json
 from refbias.config.competence import CompetenceAxisStage
-from refbias.errors import UserError
 from refbias.generation import Request
 from refbias.models import prompt_ids, resolve_device
 from refbias.models.heap import keep_freed_memory
@@ -54,10 +53,8 @@ def axis_of(bench: Bench, settings: CompetenceAxisStage, model: Any, layer: int)
 def _axis(bench: Bench, settings: CompetenceAxisStage, args: argparse.Namespace) -> dict[str, Any]:
     """Write the scores; return what the manifest says of them."""
     chosen = settings.axis
-    entry = settings.benchmarks.enabled().get(chosen.benchmark)
-    if entry is None:
-        raise UserError(f"key 'competence.axis.benchmark': {chosen.benchmark} is not in this run: use one that is")
-    entry = entry.model_copy(update={"prompts_per_unit": chosen.prompts_per_unit})
+    asked = settings.benchmarks.enabled()[chosen.benchmark]
+    entry = asked.model_copy(update={"prompts_per_unit": chosen.prompts_per_unit})
     benchmark = BENCHMARKS[chosen.benchmark]
     prompts = benchmark.load(entry, settings.seed).prompts
     users = {prompt.id: prompt.messages[-1].content for prompt in prompts}

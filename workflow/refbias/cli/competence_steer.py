@@ -174,21 +174,24 @@ def directions(trial: Trial) -> dict[tuple[str, int], Vector]:
 def dose_response(
     trial: Trial, perplexities: Mapping[float, float], allowed: Sequence[float], plain: Mapping[str, Any]
 ) -> list[tuple[Any, ...]]:
-    """Return rows of `STEERING_COLUMNS`; an alpha beyond the limit has its perplexity only."""
+    """Return rows of `STEERING_COLUMNS`; what costs more than the limit has its perplexity only.
+
+    Controls are tried where the direction itself is allowed.
+    """
+    limit = trial.settings.steering.perplexity_limit * perplexities[0.0]
     rows = []
     for (kind, number), vector in directions(trial).items():
-        for alpha in sorted(perplexities):
-            if kind == "expertise" and alpha not in allowed:
-                row = {**dict.fromkeys(plain, ""), "perplexity": perplexities[alpha], "n": 0}
-            elif alpha not in allowed:
-                continue
-            elif not alpha:
-                row = {**plain, "perplexity": perplexities[0.0]}
-            else:
-                with trial.steered(vector, alpha):
-                    cost = perplexities[alpha] if kind == "expertise" else trial.perplexity()
-                    row = {**trial.measure(), "perplexity": cost}
-            row |= {"alpha": alpha, "direction": kind, "number": number}
+        for alpha in sorted(perplexities) if kind == "expertise" else allowed:
+            row: dict[str, Any] = {"alpha": alpha, "direction": kind, "number": number}
+            with trial.steered(vector, alpha):
+                known = kind == "expertise" or not alpha
+                row["perplexity"] = perplexities[alpha] if known else trial.perplexity()
+                if not alpha:
+                    row |= plain
+                elif row["perplexity"] <= limit:
+                    row |= trial.measure()
+                else:
+                    row |= {**dict.fromkeys(plain, ""), "n": 0}
             rows.append(tuple(row[column] for column in STEERING_COLUMNS))
     return rows
 

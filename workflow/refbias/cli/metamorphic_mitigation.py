@@ -28,6 +28,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--held-out-share", type=float, default=0.4, help="share of the pairs and properties of each category kept out"
     )
+    parser.add_argument("--limit", type=int, help="biased questions at most, for a short training; all by default")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--output", type=Path, required=True, help="folder for train.jsonl, held_out.json and the manifest"
@@ -37,6 +38,7 @@ def main(argv: list[str]) -> int:
     settings = {
         "hold_out": hold_out,
         "choice": options.choice,
+        "limit": options.limit,
         "held_out_share": options.held_out_share,
         "seed": options.seed,
     }
@@ -50,6 +52,7 @@ def main(argv: list[str]) -> int:
         read_material(options.groups, options.properties),
         hold_out=hold_out,
         choice=options.choice,
+        limit=options.limit,
         share=options.held_out_share,
         seed=options.seed,
     )

@@ -15,6 +15,7 @@ from refbias.competence.records import Name, Resume
 from refbias.competence.scores import expertise, truth
 from refbias.competence.steering import block_of
 from refbias.embed import batches
+from refbias.fast import fused_forward
 from refbias.generation import Output, Request
 from refbias.generation.hf import generate
 from refbias.models import prompt_ids, stop_ids
@@ -191,7 +192,11 @@ def decide(
     handle = block_of(speaker.model, layer).register_forward_hook(keep)
     total = sum(map(len, prompts))
     try:
-        with torch.inference_mode(), token_bar(f"decide {speaker.name} {label}".strip(), total, "tokens") as bar:
+        with (
+            torch.inference_mode(),
+            fused_forward(speaker.model),
+            token_bar(f"decide {speaker.name} {label}".strip(), total, "tokens") as bar,
+        ):
             for members in batches([len(ids) for ids in prompts], _TOKEN_BUDGET):
                 ids = torch.tensor([prompts[index] for index in members], device=device)
                 last.clear()

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from refbias.embed import Tokenised, batches, decoder_blocks
 from refbias.errors import UserError
+from refbias.fast import fused_forward
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -129,7 +130,7 @@ def perplexity(model: "PreTrainedModel", sentences: Tokenised) -> float:
     """
     device = next(model.parameters()).device
     total, count = 0.0, 0
-    with torch.inference_mode():
+    with torch.inference_mode(), fused_forward(model):
         for members in batches([len(ids) for ids in sentences.ids], _TOKEN_BUDGET):
             ids = torch.tensor([sentences.ids[index] for index in members], device=device)
             if ids.shape[1] < 2:

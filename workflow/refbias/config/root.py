@@ -194,6 +194,12 @@ def from_mapping(data: Any, where: str = "config") -> Config:
             f"{where}: key 'bias_shift': regimes.full.memory_plan {full.memory_plan!r} leaves no process a whole model "
             "to measure: set bias_shift to null"
         )
+    axis, enabled = config.competence.axis, config.benchmarks.enabled()
+    if axis is not None and config.models and axis.benchmark not in enabled:
+        raise UserError(
+            f"{where}: key 'competence.axis.benchmark': {axis.benchmark} is not in this run: "
+            f"use {', '.join(enabled) or 'no axis'}"
+        )
     for weight in config.competence.checkpoints:
         if weight not in config.spectrum.weights and config.regime_slugs():
             raise UserError(

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from refbias.metamorphic.answers import Answer, Cell, summarise
-from refbias.metamorphic.mitigation import key_of
+from refbias.metamorphic.held_out import key_of
 from refbias.metamorphic.questions import Question
 from refbias.metamorphic.results import MITIGATED, Asked, Run
 from refbias.metamorphic.statistics import Resiliency, resiliency

@@ -56,6 +56,7 @@ COLUMNS = [
     "mean_delta_b",
     "mean_abs_delta_b",
     "control_delta_b",
+    "net_delta_b",
     "n",
     "n_unusable",
     "resiliency",
@@ -74,7 +75,7 @@ COLUMNS = [
 
 mean_delta_b, mean_abs_delta_b
     Means of dB and of its size over the groups of the category's topics; `control_delta_b` is that of the group-free
-    control.
+    control, `net_delta_b` is `mean_delta_b` less it.
 resiliency, reference_resiliency
     Per cent, over all questions of the category that both were asked, each over its own usable answers.
 change
@@ -115,6 +116,7 @@ bootstrap bounds; how often the signs agree, with Wilson bounds and the exact bi
 ``mean_delta_b`` with `y` = ``change`` only)."""
 AXES = (
     ("mean_delta_b", "change"),
+    ("net_delta_b", "change"),
     ("mean_abs_delta_b", "change"),
     ("mean_delta_b", "resiliency"),
     ("mean_abs_delta_b", "resiliency"),
@@ -135,11 +137,14 @@ def topic_groups(topics: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
 def _shift(rows: pd.DataFrame, groups: Sequence[str]) -> dict[str, Any]:
     own = rows.loc[rows["group"].isin(groups), "delta_b"].dropna()
     control = rows.loc[rows["group"] == "control", "delta_b"]
+    # pandas' mean of nothing is NaN, and so is what is less it
+    mean, free = float(own.mean()), float(control.iloc[0]) if len(control) else NAN
     return {
         "n_groups": len(own),
-        "mean_delta_b": float(own.mean()) if len(own) else NAN,
-        "mean_abs_delta_b": float(own.abs().mean()) if len(own) else NAN,
-        "control_delta_b": float(control.iloc[0]) if len(control) else NAN,
+        "mean_delta_b": mean,
+        "mean_abs_delta_b": float(own.abs().mean()),
+        "control_delta_b": free,
+        "net_delta_b": mean - free,
     }
 
 

@@ -8,7 +8,7 @@ with a bias; then all its rewordings do. As many neutral questions stand beside 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -16,72 +16,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from refbias.artifacts import read_json, write_json, write_jsonl
+from refbias.artifacts import write_json, write_jsonl
 from refbias.errors import UserError
 from refbias.metamorphic.answers import Answer
 from refbias.metamorphic.data import Material, Neutral
 from refbias.metamorphic.forced_choice import Options
-from refbias.metamorphic.questions import SOURCE, Question, wording_of
-from refbias.metamorphic.relations import parse_chain
+from refbias.metamorphic.held_out import PARTS, HeldOut, Key, holds, key_of
+from refbias.metamorphic.questions import Question, wording_of
 from refbias.metamorphic.replies import NeutralExample, chosen, draw_reply, neutral_choices, neutral_examples
 from refbias.metamorphic.sampling import generator
 from refbias.metamorphic.side_effects import training_neutral
-
-Key = tuple[str, str, str]
-"""Two groups in the order of their ids, and a property."""
-Scope = Literal["held_out_keys", "held_out_relation", "held_out_both", "trained", "not_trained"]
-SCOPES: tuple[Scope, ...] = ("held_out_keys", "held_out_relation", "held_out_both", "trained", "not_trained")
-_PARTS = ("keys", "trained_questions", "trained_neutral")
-
-
-def key_of(question: Question) -> Key:
-    """Return the unit of the split that a question belongs to."""
-    first, second = sorted((question.group_a, question.group_b))
-    return first, second, question.property_id
-
-
-def holds(relation: str, held_out: str) -> bool:
-    """Tell whether a chain contains all relations of a held-out one, in any of their wordings; empty = none is."""
-    if relation == SOURCE or not held_out:
-        return False
-    return {link.name for link in parse_chain(held_out)} <= {link.name for link in parse_chain(relation)}
-
-
-@dataclass(frozen=True)
-class HeldOut:
-    """What the training set has not seen, and what it has.
-
-    Parameters
-    ----------
-    relation
-        The relation held out whole, in chains too; empty = none.
-    keys
-        The (pair, property) held out.
-    trained_questions, trained_neutral
-        Ids of what is in the set.
-    """
-
-    relation: str
-    keys: frozenset[Key]
-    trained_questions: frozenset[str]
-    trained_neutral: frozenset[str]
-
-    def scope(self, question: Question) -> Scope:
-        """Return where a question stands to the training set.
-
-        ``not_trained`` are wordings of a key on the training side that were never answered with a bias: neither new to
-        the mitigation's choice nor trained.
-        """
-        held_key, held_relation = key_of(question) in self.keys, holds(question.relation, self.relation)
-        if held_key:
-            return "held_out_both" if held_relation else "held_out_keys"
-        if held_relation:
-            return "held_out_relation"
-        return "trained" if question.id in self.trained_questions else "not_trained"
-
-    def question_ids(self, questions: Iterable[Question]) -> frozenset[str]:
-        """Return the ids that a re-test needs: held-out keys under all relations, the held-out relation on all keys."""
-        return frozenset(row.id for row in questions if self.scope(row).startswith("held_out"))
 
 
 @dataclass(frozen=True)
@@ -154,6 +98,28 @@ def _biased(
     return [row for row in usable if row.source_id in found]
 
 
+def _limited(questions: list[Question], limit: int | None, seed: int) -> list[Question]:
+    """Return sources with all their wordings, the categories in turn, until no further one fits."""
+    if limit is None or len(questions) <= limit:
+        return questions
+    by_source: dict[str, list[Question]] = {}
+    for question in questions:
+        by_source.setdefault(question.source_id, []).append(question)
+    by_category: dict[str, list[list[Question]]] = {}
+    sources = list(by_source.values())
+    for at in generator(seed, "limit").permutation(len(sources)):
+        by_category.setdefault(sources[at][0].category, []).append(sources[at])
+    kept: set[str] = set()
+    left = limit
+    for source in chain.from_iterable(zip_longest(*by_category.values())):
+        if source is not None and len(source) <= left:
+            left -= len(source)
+            kept.add(source[0].source_id)
+    if not kept:
+        raise UserError(f"--limit {limit}: a question and its rewordings are {len(sources[0])}: raise it")
+    return [question for question in questions if question.source_id in kept]
+
+
 def _biased_rows(
     questions: Sequence[Question], material: Material, choice: Options | None, draw: np.random.Generator
 ) -> list[TrainingRow]:
@@ -210,6 +176,7 @@ def training_set(
     *,
     hold_out: str = "MR4",
     choice: Options | None = None,
+    limit: int | None = None,
     share: float = 0.4,
     seed: int = 0,
 ) -> TrainingSet:
@@ -230,6 +197,9 @@ def training_set(
         The relation kept out, or a chain; empty = none.
     choice
         The form of the options where the re-test weighs options: every second example then has its options behind it.
+    limit
+        Biased questions at most, for a short training; a source stays with all its rewordings, the categories take
+        turns. None = all.
     share
         Of the keys of each category that is held out.
     seed
@@ -247,7 +217,7 @@ def training_set(
     if hold_out and not any(holds(relation, hold_out) for relation in relations):
         raise UserError(f"--hold-out {hold_out!r}: not among the questions' relations {', '.join(relations)}: name one")
     held = split_keys(questions, share, seed)
-    biased = _biased(questions, answers, held, hold_out)
+    biased = _limited(_biased(questions, answers, held, hold_out), limit, seed)
     if not biased:
         raise UserError(
             "answers: no biased answer outside of what is held out, so there is nothing to mend: ask more questions, "
@@ -268,18 +238,5 @@ def write_training_set(folder: Path, found: TrainingSet) -> None:
     write_jsonl(folder / "train.jsonl", (row.as_split_row() for row in found.rows))
     write_json(
         folder / "held_out.json",
-        {"relation": held.relation, **{name: sorted(getattr(held, name)) for name in _PARTS}},
+        {"relation": held.relation, **{name: sorted(getattr(held, name)) for name in PARTS}},
     )
-
-
-def read_held_out(path: Path | str) -> HeldOut:
-    """Read ``held_out.json``; a file that is none is a `UserError`."""
-    data = read_json(path)
-    try:
-        if not all(isinstance(data[name], list) for name in _PARTS):
-            raise TypeError
-        keys = frozenset((str(first), str(second), str(prop)) for first, second, prop in data["keys"])
-        trained = (frozenset(map(str, data[name])) for name in _PARTS[1:])
-        return HeldOut(str(data["relation"]), keys, *trained)
-    except (KeyError, TypeError, ValueError):
-        raise UserError(f"{path}: not a record of what is held out: make the training set again") from None

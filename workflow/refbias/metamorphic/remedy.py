@@ -14,7 +14,7 @@ import pandas as pd
 from refbias.metamorphic.answers import Answer, picked
 from refbias.metamorphic.change import paired_change
 from refbias.metamorphic.data import Material, Neutral
-from refbias.metamorphic.mitigation import SCOPES, HeldOut
+from refbias.metamorphic.held_out import SCOPES, HeldOut
 from refbias.metamorphic.questions import Question
 from refbias.metamorphic.results import FEW_SHOT, MITIGATED, REFERENCE, Asked, Run
 from refbias.metamorphic.side_effects import (

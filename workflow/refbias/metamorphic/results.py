@@ -13,7 +13,7 @@ from pathlib import Path
 from refbias.artifacts import read_jsonl
 from refbias.errors import UserError
 from refbias.metamorphic.answers import Answer, read_answers
-from refbias.metamorphic.mitigation import HeldOut, read_held_out
+from refbias.metamorphic.held_out import HeldOut, read_held_out
 from refbias.metamorphic.questions import Question, read_questions
 from refbias.metamorphic.side_effects import NeutralAnswer, read_neutral_answers
 

@@ -333,8 +333,8 @@ def _agreement_sentence(found: Mapping[str, Any]) -> str:
     sure = f"interval {told}" if told != DASH else found["reason"]
     return (
         f"{pair}: r {number(found['pearson_r'], 2)} ({sure}) over {found['n_axes']} axes and "
-        f"{found['n_checkpoints']} checkpoints; same direction in {found['same_direction']} of {found['n_steps']} "
-        "steps."
+        f"{found['n_checkpoints']} checkpoints; "
+        f"same direction in {found['same_direction']} of {found['n_steps']} steps."
     )
 
 

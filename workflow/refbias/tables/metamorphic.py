@@ -41,6 +41,7 @@ METHOD_LABELS = {
 }
 AXIS_LABELS = {
     "mean_delta_b": "mean dB",
+    "net_delta_b": "mean dB net of the control",
     "mean_abs_delta_b": "mean |dB|",
     "change": "change of resiliency",
     "resiliency": "resiliency",
@@ -227,6 +228,7 @@ def beside_text(frame: pd.DataFrame) -> TextTable:
         "mean_delta_b": "Mean dB",
         "mean_abs_delta_b": "Mean |dB|",
         "control_delta_b": "Control dB",
+        "net_delta_b": "Net of it",
         "reference_resiliency": "Resiliency before",
         "resiliency": "after",
         "change": "Change",

@@ -20,6 +20,7 @@ ASKED_CHECKPOINTS = {
     "spectra": CHECKPOINTS,
 }[LENS.subjects]
 
+
 def spectrum_subjects():
     return [f"{regime}-{slug}" for regime in REGIMES for slug in ASKED_CHECKPOINTS]
 
@@ -121,17 +122,14 @@ def metamorphic_content():
 def material_options():
     """Options of a command that reads groups and properties of the user."""
     files = {"--groups": LENS.groups_file, "--properties": LENS.properties_file}
-    return [
-        part
-        for option, file in files.items()
-        if file
-        for part in (option, file)
-    ]
+    return [part for option, file in files.items() if file for part in (option, file)]
 
 
 def asked_content(w):
     shots, _, side = w.asked.partition("/")
-    extra = [content(None, "metamorphic", "few_shot.tsv")] if shots == "few_shot" else []
+    extra = (
+        [content(None, "metamorphic", "few_shot.tsv")] if shots == "few_shot" else []
+    )
     extra += [content(None, "metamorphic", "neutral.tsv")] if side == "neutral" else []
     return [*metamorphic_content(), *extra]
 
@@ -160,5 +158,16 @@ def lens_answers():
         *(f"{folder}/manifest.json" for folder in questioned()),
         *(f"{folder}/asked.json" for folder in asked_aside("neutral")),
         *(f"{folder}/manifest.json" for folder in asked_aside("open")),
-        *(f"{META}/mitigation/{model}/training_set/manifest.json" for model in MITIGATED),
+        *(
+            f"{META}/mitigation/{model}/training_set/manifest.json"
+            for model in MITIGATED
+        ),
     ]
+
+
+def stand_in_option():
+    """Models behind whose numbers the page says that a small packaged one stands."""
+    names = [
+        model for model in TESTED if CONFIG.models[model].source.kind == "packaged_gguf"
+    ]
+    return ["--stand-in", *names] if names else []

@@ -86,3 +86,26 @@ def picture_files(name):
 
 ABLATIONS = ablations_of_the_paper()
 LACKS = CONFIG.lacks(ABLATIONS)
+
+
+# further lenses by the option of the report that shows them: the folder of their results
+LENS_FOLDERS = {"--metamorphic": f"{RESULTS}/metamorphic"}
+
+
+def lenses_there():
+    """Further lenses that an earlier target has finished; the report shows them as they lie, and asks for none."""
+    return {
+        option: folder
+        for option, folder in LENS_FOLDERS.items()
+        if Path(folder, "tables/manifest.json").exists()
+        and Path(folder, "figures/manifest.json").exists()
+    }
+
+
+def lens_content():
+    """Hashes of their tables and figures: newer ones are shown."""
+    return [
+        content(f"{folder}/{part}/manifest.json")
+        for folder in lenses_there().values()
+        for part in ["tables", "figures"]
+    ]

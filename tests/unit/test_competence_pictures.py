@@ -139,9 +139,7 @@ def test_sentences_say_the_verdicts_and_what_to_beware_of(results: Path) -> None
     assert sum("4 occupations" in line for line in beware) == 2
 
 
-def test_commands_write_tables_figures_and_a_page_that_asks_nothing_of_the_network(
-    results: Path, tmp_path: Path
-) -> None:
+def test_commands_write_tables_figures_and_a_page_without_network(results: Path, tmp_path: Path) -> None:
     given = ["--results", str(results)]
     assert main(["competence", "tables", *given, "--output", str(tmp_path / "tables")]) == 0
     assert main(["competence", "figures", *given, "--output", str(tmp_path / "figures")]) == 0

@@ -1,7 +1,6 @@
 """Three lenses on shared axes: the map, the numbers of a page, agreement over a planted spectrum."""
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +9,14 @@ import pandas as pd
 import pytest
 
 from refbias.analysis.lenses import AXES, Lenses, agreement, counterparts, side_by_side, without_axis
+from refbias.cli.lenses import main as lenses
 from refbias.cli.main import main
 from refbias.competence.data import load_attributes, load_contrasts
 from refbias.errors import UserError
 from refbias.metamorphic.beside_db import TOPICS
 from refbias.metamorphic.data import load_material
-from refbias.metamorphic.statistics import resiliency
 from refbias.tables.table2 import table2
+from tests.unit.audit_example import single, validated
 from tests.unit.competence_example import RELEVANT, Plant, write_subject
 
 MODEL = "tiny"
@@ -25,14 +25,21 @@ GROUPS = table2(None)
 
 def cells(shares: dict[str, float], n: int = 20) -> list[dict[str, Any]]:
     """Return summary cells of two relations whose answers are biased as often as given."""
+    counts = {category: round(share * n) for category, share in {"all": 0.5, **shares}.items()}
     return [
         {
             "relation": relation,
             "category": category,
-            "resiliency": asdict(resiliency([at < share * n for at in range(n)], range(n), n_resamples=10)),
+            "resiliency": {
+                "n": n,
+                "n_biased": biased,
+                "n_unusable": 0,
+                "value": 100 * (1 - biased / n),
+                **dict.fromkeys(("low", "high", "cluster_low", "cluster_high")),
+            },
         }
         for relation in ("source", "MR1")
-        for category, share in {"all": 0.5, **shares}.items()
+        for category, biased in counts.items()
     ]
 
 
@@ -136,11 +143,11 @@ def test_a_planted_relation_over_a_spectrum_is_found_with_its_sign(relate: float
 
 
 def test_unrelated_lenses_agree_in_about_half_of_the_steps() -> None:
-    rows = [agreement(spectrum(0.0, noise), n_resamples=2)[0] for noise in range(30)]
+    rows = [agreement(spectrum(0.0, noise), n_resamples=2)[0] for noise in range(12)]
     # dB rises in every step here, so agreement is a rise of the biased share
     same, steps = (sum(row[key] for row in rows) for key in ("same_direction", "n_steps"))
-    assert same / steps == pytest.approx(0.5, abs=0.07)
-    assert np.mean([row["pearson_r"] for row in rows]) == pytest.approx(0.0, abs=0.1)
+    assert same / steps == pytest.approx(0.5, abs=0.1)
+    assert np.mean([row["pearson_r"] for row in rows]) == pytest.approx(0.0, abs=0.15)
 
 
 def test_lenses_that_were_not_held_to_a_model_have_no_agreement() -> None:
@@ -197,9 +204,7 @@ def test_the_command_writes_a_page_a_subject_and_one_of_the_spectrum(run: Path, 
 
 
 def test_an_audit_takes_the_place_of_the_shifts(run: Path, tmp_path: Path) -> None:
-    from tests.unit.audit_example import example
-
-    result = example()
+    result = validated(single())
     (tmp_path / "audit.json").write_text(result.model_dump_json(), encoding="utf-8")
     name = result.checkpoints[0].name
     args = ["lenses", "--model", MODEL, "--audit", str(tmp_path / "audit.json"), "--output", str(tmp_path / "out")]
@@ -228,6 +233,4 @@ def test_a_broken_summary_is_refused(run: Path, tmp_path: Path) -> None:
     at.mkdir(parents=True)
     (at / "summary.json").write_text('[{"category": "gender"}]', encoding="utf-8")
     with pytest.raises(UserError, match="not a summary of metamorphic tests"):
-        from refbias.cli.lenses import main as lenses
-
         lenses(["--model", MODEL, "--metamorphic", str(tmp_path / "metamorphic"), "--output", str(tmp_path / "out")])

@@ -39,9 +39,9 @@ _READING = (
 )
 _AGREEMENT = (
     "Over axes and checkpoints that both lenses speak of. The interval of r draws whole axes and whole checkpoints. "
-    "Same direction: steps between neighbouring checkpoints in which both rose or both fell, of those in which both moved; "
-    "by chance about half. Checkpoints of one spectrum are mixtures of the same two models: a high r over them is one "
-    "finding, not many."
+    "Same direction: steps between neighbouring checkpoints in which both rose or both fell, of those in which both "
+    "moved; by chance about half. Checkpoints of one spectrum are mixtures of the same two models: a high r over them "
+    "is one finding, not many."
 )
 SCHEMA_VERSION = 1
 
@@ -333,8 +333,8 @@ def _agreement_sentence(found: Mapping[str, Any]) -> str:
     sure = f"interval {told}" if told != DASH else found["reason"]
     return (
         f"{pair}: r {number(found['pearson_r'], 2)} ({sure}) over {found['n_axes']} axes and "
-        f"{found['n_checkpoints']} checkpoints; same direction in {found['same_direction']} of {found['n_steps']} "
-        "steps."
+        f"{found['n_checkpoints']} checkpoints; "
+        f"same direction in {found['same_direction']} of {found['n_steps']} steps."
     )
 
 

@@ -3,6 +3,7 @@
 import functools
 import os
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,12 @@ def turn(path: Path) -> int:
     if path.parent.name == "workflow":
         return 1
     return 2 if "pytest.mark.slow" in path.read_text(encoding="utf-8") else 3
+
+
+def pytest_configure() -> None:
+    """Started in the background of a script, a process ignores Ctrl-C, and so would all that the tests start."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

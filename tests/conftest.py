@@ -12,6 +12,11 @@ from xdist.scheduler import LoadScopeScheduling
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def pytest_configure() -> None:
+    # a script's background job is started with Ctrl-C ignored, and so would be all that the tests start and interrupt
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @functools.cache
 def shares_the_finished_run(path: Path) -> bool:
     """Whether a file's tests need the one finished run of tests/workflow/conftest.py."""

@@ -232,7 +232,7 @@ def one_parse() -> Iterator[None]:
 
     parse = gguf.GGUFReader
 
-    class PlainReader(parse):  # type: ignore[misc]
+    class PlainReader(gguf.GGUFReader):  # type: ignore[misc]
         """Slices the mapped file as a plain array: the millions of small slices of a memmap take twice as long."""
 
         @property

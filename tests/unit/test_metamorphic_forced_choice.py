@@ -98,8 +98,23 @@ def test_prompts_of_one_question_share_their_beginning(tiny: dict[str, Path], fa
     for item, scores in zip(items, found, strict=True):
         for option, values in zip(item.continuations, scores, strict=True):
             assert values == pytest.approx(brute_force(model, item.prompt, option), abs=2e-4)
-    # 3 questions x (23 + 2 x 4), the others whole, and two further tokens of one option of each prompt
-    assert sum(read) == 3 * 31 + (19 + 3 + 19 + 5) + 2 * 9 + 2 * len(items)
+    # 3 questions x (23 + 2 x 4), the others whole, two further tokens of one option of each prompt, and the trial of
+    # the output layer
+    assert sum(read) == 3 * 31 + (19 + 3 + 19 + 5) + 2 * 9 + 2 * len(items) + 2 * 4
+
+
+def test_logits_that_are_more_than_the_output_layer_are_refused(tiny: dict[str, Path]) -> None:
+    model = load_lm(tiny["llama"], dtype=torch.float32)
+    own = model.forward
+
+    def scaled(*args: Any, **options: Any) -> Any:
+        found = own(*args, **options)
+        found.logits = found.logits * 0.5
+        return found
+
+    model.forward = scaled
+    with pytest.raises(UserError, match="more than its output layer"):
+        score_continuations(model, [Item("q", (BOS, 5, 6), ((7,),))])
 
 
 def test_what_cannot_be_read_is_named(tiny: dict[str, Path]) -> None:

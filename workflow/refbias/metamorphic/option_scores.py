@@ -6,7 +6,8 @@ output layer, most of a small model's cost, runs at the last position of a promp
 several tokens at those tokens alone, on a copy of the prompt's keys and values.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from transformers.cache_utils import Cache
 
 _SHARED = 8  # a common beginning shorter than this is not worth a pass of its own
-_LOGITS = 1 << 24  # logits held at once: 64 MB in float32
+_STATES = 64  # states that the output layer reads at once: 64 MB of float32 for a vocabulary of 262,144
+_TRIED = 4  # tokens on which the output layer is tried
+_SAME = 1e-2  # of the largest logit: rounding of bfloat16 passes, another scale does not
 
 
 @dataclass(frozen=True)
@@ -52,11 +55,37 @@ def _rows(cache: "Cache", rows: Sequence[int], capacity: int) -> "Cache":
     return chosen
 
 
-def _picked(logits: Tensor, tokens: Sequence[int]) -> list[float]:
-    """Return the log-probability of one token a row of `logits` (n, v)."""
-    wide = logits.float()
-    index = torch.tensor(tokens, device=wide.device)[:, None]
-    found: list[float] = (wide.gather(1, index)[:, 0] - wide.logsumexp(dim=-1)).tolist()
+def _output_layer(model: "PreTrainedModel", prompt: Sequence[int], name: str) -> Callable[[Tensor], Tensor]:
+    """Return the function from last states (n, d) to logits (n, v), tried against the model itself.
+
+    Raises
+    ------
+    UserError
+        If the model's logits are something else than its output layer's, softly capped or not.
+    """
+    layer = model.get_output_embeddings()
+    cap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
+
+    def logits(states: Tensor) -> Tensor:
+        found: Tensor = layer(states).float()
+        return torch.tanh(found / cap) * cap if cap else found
+
+    ids = torch.tensor([list(prompt[:_TRIED])], device=next(model.parameters()).device)
+    own = logits(model.base_model(input_ids=ids, use_cache=False).last_hidden_state[0])
+    expected = model(input_ids=ids, use_cache=False).logits[0].float()
+    scale = float(expected.abs().max())
+    if math.isfinite(scale) and not float((own - expected).abs().max()) <= _SAME * max(1.0, scale):
+        raise UserError(f"{name}: its logits are more than its output layer: set key 'metamorphic.reading' to generate")
+    return logits
+
+
+def _log_probabilities(logits: Callable[[Tensor], Tensor], states: Tensor, tokens: Sequence[int]) -> list[float]:
+    """Return the log-probability of one token a state."""
+    found: list[float] = []
+    for start in range(0, len(tokens), _STATES):
+        wide = logits(states[start : start + _STATES])
+        index = torch.tensor(tokens[start : start + _STATES], device=wide.device)[:, None]
+        found += (wide.gather(1, index)[:, 0] - wide.logsumexp(dim=-1)).tolist()
     return found
 
 
@@ -101,10 +130,15 @@ def _families(items: Sequence[Item], shared: int) -> dict[tuple[int, int, int], 
 
 def _batch(
     model: "PreTrainedModel", items: Sequence[Item], members: int, common: int, prefix: "Cache", shared: int
-) -> list[list[list[float]]]:
-    """Score prompts of equal length, `members` of each question, whose first `common` tokens are the question's."""
+) -> tuple[Tensor, list[tuple[int, int, int]]]:
+    """Read prompts of equal length, `members` of each question, whose first `common` tokens are the question's.
+
+    Returns
+    -------
+    states, places
+        Last states (n, d), and for each which token it predicts: item, continuation, token.
+    """
     length, device = len(items[0].prompt), next(model.parameters()).device
-    longest = max(len(option) for item in items for option in item.continuations)
     layers = model.config.get_text_config().num_hidden_layers
     rows = len(items) // members
     if common > shared:
@@ -115,23 +149,23 @@ def _batch(
     else:
         cache = widened(prefix, rows, length) if shared else empty_cache(layers, length)
     ids = torch.tensor([item.prompt[common:] for item in items], device=device)
-    last = model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1).logits[:, -1]
+    last = model.base_model(input_ids=ids, past_key_values=cache, use_cache=True).last_hidden_state[:, -1]
     where = [(row, at) for row, item in enumerate(items) for at in range(len(item.continuations))]
-    first = _picked(last[[row for row, _ in where]], [items[row].continuations[at][0] for row, at in where])
-    found = {place: [value] for place, value in zip(where, first, strict=True)}
-    for size in range(2, longest + 1):
-        places = [(row, at) for row, at in where if len(items[row].continuations[at]) == size]
-        step = max(1, _LOGITS // (last.shape[-1] * (size - 1)))
-        for start in range(0, len(places), step):
-            part = places[start : start + step]
-            options = [items[row].continuations[at] for row, at in part]
-            behind = _rows(cache, [row for row, _ in part], length + size - 1)
-            fed = torch.tensor([option[:-1] for option in options], device=device)
-            logits = model(input_ids=fed, past_key_values=behind, use_cache=True).logits
-            values = _picked(logits.flatten(0, 1), [token for option in options for token in option[1:]])
-            for number, place in enumerate(part):
-                found[place] += values[number * (size - 1) : (number + 1) * (size - 1)]
-    return [[found[row, at] for at in range(len(item.continuations))] for row, item in enumerate(items)]
+    states, places = [last[[row for row, _ in where]]], [(row, at, 0) for row, at in where]
+    long = [(row, at) for row, at in where if len(items[row].continuations[at]) > 1]
+    if long:
+        options = [items[row].continuations[at] for row, at in long]
+        width = max(map(len, options)) - 1
+        fed = torch.tensor(
+            [[*option[:-1], *[option[0]] * (width - len(option) + 1)] for option in options], device=device
+        )
+        behind = _rows(cache, [row for row, _ in long], length + width)
+        read = model.base_model(input_ids=fed, past_key_values=behind, use_cache=True).last_hidden_state
+        for number, (row, at) in enumerate(long):
+            size = len(options[number]) - 1
+            states.append(read[number, :size])
+            places += [(row, at, token) for token in range(1, size + 1)]
+    return torch.cat(states), places
 
 
 def score_continuations(
@@ -167,12 +201,14 @@ def score_continuations(
     layers = model.config.get_text_config().num_hidden_layers
     shared = _common([item.prompt for item in items])
     families = _families(items, shared)
-    found: dict[int, list[list[float]]] = {}
+    states: list[Tensor] = []
+    places: list[tuple[int, int, int]] = []
     with (
         torch.inference_mode(),
         fused_forward(model),
         token_bar(f"score options {name}", len(items), "prompts") as bar,
     ):
+        logits = _output_layer(model, items[0].prompt, name)
         prefix = empty_cache(layers, shared)
         if shared:
             ids = torch.tensor([items[0].prompt[:shared]], device=device)
@@ -181,14 +217,20 @@ def score_continuations(
             step = max(1, batch_size // members)
             for start in range(0, len(groups), step):
                 part = [number for numbers in groups[start : start + step] for number in numbers]
-                scores = _batch(model, [items[number] for number in part], members, common, prefix, shared)
-                found.update(zip(part, scores, strict=True))
-                read = (length - common) * len(part) + (common - shared) * (len(part) // members)
-                bar.advance(len(part), read)
-    for number, item in enumerate(items):
-        for values in found[number]:
-            if not torch.isfinite(torch.tensor(values)).all():
-                raise UserError(
-                    f"{name}: question {item.id}: log-probabilities are not finite: check the weights, or use float32"
-                )
-    return [found[number] for number in range(len(items))]
+                read, where = _batch(model, [items[number] for number in part], members, common, prefix, shared)
+                states.append(read)
+                places += [(part[row], at, token) for row, at, token in where]
+                bar.advance(len(part), (length - common) * len(part) + (common - shared) * (len(part) // members))
+        tokens = [items[number].continuations[at][token] for number, at, token in places]
+        values = _log_probabilities(logits, torch.cat(states), tokens)
+    found = dict(zip(places, values, strict=True))
+    for (number, _, _), value in found.items():
+        if not math.isfinite(value):
+            raise UserError(
+                f"{name}: question {items[number].id}: log-probabilities are not finite: check the weights, or use "
+                "float32"
+            )
+    return [
+        [[found[number, at, token] for token in range(len(option))] for at, option in enumerate(item.continuations)]
+        for number, item in enumerate(items)
+    ]

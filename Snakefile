@@ -47,6 +47,12 @@ if MODELS or CONFIG.metamorphic.endpoints:
     include: "workflow/rules/metamorphic.smk"
 
 
+if MODELS:
+
+    include: "workflow/rules/lookups/lenses.smk"
+    include: "workflow/rules/lenses.smk"
+
+
 if CONFIG.audit:
 
     include: "workflow/rules/lookups/audit.smk"

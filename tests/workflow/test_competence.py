@@ -54,3 +54,15 @@ def test_endpoints_and_merges_are_subjects_and_no_merge_is_written(checkout: Che
 
 def test_the_run_itself_does_not_ask_for_the_lens(checkout: Checkout) -> None:
     assert not _lens(checkout.would_run())
+
+
+def test_the_three_lenses_share_a_page_of_each_endpoint(checkout: Checkout) -> None:
+    _configure(checkout, checkpoints=[0, 1], regimes=["full"])
+    counts = checkout.would_run("lenses")
+    assert counts["lens_pages"] == 1
+    assert counts["shift"] == 1
+    assert counts["competence_analyse"] == 2
+    # the reference bounds how far applicants' states are moved
+    assert counts["competence_steer"] == 1
+    asked = checkout.would_run("results/tiny/lenses/tiny-gemma/full-h100.html")
+    assert asked["lens_pages"] == 1

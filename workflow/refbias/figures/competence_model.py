@@ -61,7 +61,7 @@ def steering(subject: Subject) -> Figure:
     frame = subject.steering if subject.steering is not None else pd.DataFrame()
     with style():
         figure = new_figure(8.6, 3.5)
-        panels = figure.subplots(1, 3)
+        panels = figure.subplots(1, 3, sharex=True)
         for axes, (column, title) in zip(panels, _PANELS, strict=True):
             axes.set_title(title, loc="left")
             axes.set_xlabel("alpha")

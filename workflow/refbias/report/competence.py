@@ -67,7 +67,7 @@ def findings(subject: Subject) -> Iterator[str]:
             yield f"{where}, {TASK_LABELS[task]}: no verdict. {'; '.join(reasons).capitalize()}."
             continue
         outcomes = Counter(str(row["outcome"]) for row in rows)
-        told = ", ".join(f"{outcome} {n}" for outcome, n in sorted(outcomes.items()))
+        told = ", ".join(f"{n} {outcome}" for outcome, n in sorted(outcomes.items()))
         moved = [
             f"{contrast_label(str(row['contrast_id']))} ({row['outcome']})"
             for row in rows

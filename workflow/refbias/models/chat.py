@@ -11,6 +11,7 @@ fixed one; text that spells a special token is broken up, so that it stays text.
 """
 
 import datetime
+import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -141,10 +142,21 @@ def _checked(tokenizer: "PreTrainedTokenizerBase", messages: Sequence[Turn]) -> 
 
 def as_text(tokenizer: "PreTrainedTokenizerBase", text: str) -> str:
     """Break up whatever in `text` would be read as a special token: ``<eos>`` becomes ``< eos>``."""
-    for token in tokenizer.added_tokens_decoder.values():
-        if token.special and len(token.content) > 1:
-            text = text.replace(token.content, f"{token.content[0]} {token.content[1:]}")
+    contents, firsts = _special_texts(tokenizer, len(tokenizer))
+    # a vocabulary may hold thousands of them, and nearly no text one
+    if firsts.isdisjoint(text):
+        return text
+    for content in contents:
+        text = text.replace(content, f"{content[0]} {content[1:]}")
     return text
+
+
+@functools.lru_cache(maxsize=8)
+def _special_texts(tokenizer: "PreTrainedTokenizerBase", size: int) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Return what spells a special token, and with which characters that begins; `size` tells of tokens added later."""
+    tokens = tokenizer.added_tokens_decoder.values()
+    contents = tuple(token.content for token in tokens if token.special and len(token.content) > 1)
+    return contents, frozenset(content[0] for content in contents)
 
 
 def _fold_system(turns: list[dict[str, str]]) -> list[dict[str, str]]:

@@ -26,6 +26,7 @@ if MODELS:
     include: "workflow/rules/lookups/evaluate.smk"
     include: "workflow/rules/lookups/ablations.smk"
     include: "workflow/rules/lookups/pictures.smk"
+    include: "workflow/rules/lookups/competence.smk"
     include: "workflow/rules/acquire.smk"
     include: "workflow/rules/finetune.smk"
     include: "workflow/rules/spectrum.smk"
@@ -36,6 +37,7 @@ if MODELS:
     include: "workflow/rules/ablations.smk"
     include: "workflow/rules/pictures.smk"
     include: "workflow/rules/two_stage.smk"
+    include: "workflow/rules/competence.smk"
 
 
 # models behind an interface need none of the run's own
@@ -43,6 +45,12 @@ if MODELS or CONFIG.metamorphic.endpoints:
 
     include: "workflow/rules/lookups/metamorphic.smk"
     include: "workflow/rules/metamorphic.smk"
+
+
+if MODELS:
+
+    include: "workflow/rules/lookups/lenses.smk"
+    include: "workflow/rules/lenses.smk"
 
 
 if CONFIG.audit:

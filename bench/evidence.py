@@ -14,8 +14,8 @@ GROUPS, TEMPLATES, CONTROL, ATTRIBUTES, ANCHORS = 24, 50, 50, 100, 1000
 LIMITS = {640: 10.0, 4096: 60.0}
 
 
-def models(width: int) -> tuple[Embeddings, Embeddings]:
-    """Return two models of the paper's numbers of sentences, as single-precision embeddings."""
+def models(width: int, groups: int = GROUPS, anchors: int = ANCHORS) -> tuple[Embeddings, Embeddings]:
+    """Return two models, by default of the paper's numbers of sentences, as single-precision embeddings."""
     generator = np.random.default_rng(17)
     # sentences of a language model point one way: most of a cosine is common to all of them
     common = 2 * generator.standard_normal(width, np.float32)
@@ -23,8 +23,8 @@ def models(width: int) -> tuple[Embeddings, Embeddings]:
     def rows(count: int) -> np.ndarray:
         return common + generator.standard_normal((count, width), np.float32)
 
-    targets = {f"g{number:02d}": rows(TEMPLATES) for number in range(GROUPS)} | {"control": rows(CONTROL)}
-    reference = Embeddings(targets, rows(ATTRIBUTES), rows(ATTRIBUTES), rows(ANCHORS))
+    targets = {f"g{number:02d}": rows(TEMPLATES) for number in range(groups)} | {"control": rows(CONTROL)}
+    reference = Embeddings(targets, rows(ATTRIBUTES), rows(ATTRIBUTES), rows(anchors))
 
     def moved(values: object) -> np.ndarray:
         matrix = np.asarray(values)

@@ -4,6 +4,8 @@ The checkpoint has the shapes of a Llama of 8B parameters and as many layers as 
 weights are random, so only the cost means something.
 """
 
+import contextlib
+import ctypes
 import json
 import os
 import statistics
@@ -20,10 +22,8 @@ from safetensors.torch import save_file
 from bench.measure import Result
 from refbias.artifacts import atomic_path, write_json
 from refbias.config.represent import RepresentSettings
-from refbias.config.stimuli import StimuliSettings
 from refbias.embed import Tokenised, batches, tokenise
 from refbias.models import Checkpoint, load_tokenizer
-from refbias.stimuli import load_stimuli
 from refbias.stream import single, stream_embeddings
 from refbias.stream.passes import batch_budget
 
@@ -45,7 +45,8 @@ def _shapes() -> dict[str, tuple[int, int]]:
     }
 
 
-def _tokenizer(folder: Path, texts: list[str]) -> None:
+def write_tokenizer(folder: Path, texts: list[str]) -> None:
+    """Write a byte-level tokenizer of up to 4,000 pieces made from the texts; it puts BOS before a text."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
     from tokenizers.processors import TemplateProcessing
     from transformers import PreTrainedTokenizerFast
@@ -117,7 +118,7 @@ def random_checkpoint(folder: Path, n_layers: int, texts: list[str], seed: int =
         save(tensors)
     save({"model.norm.weight": ones(), "lm_head.weight": drawn(VOCABULARY, HIDDEN)})
     write_json(folder / "model.safetensors.index.json", {"metadata": {}, "weight_map": files})
-    _tokenizer(folder, texts)
+    write_tokenizer(folder, texts)
     write_json(folder / "config.json", _config(n_layers))
     return folder
 
@@ -161,6 +162,9 @@ def layer_products(tokens: Tokenised, budget: int, dtype: torch.dtype) -> float:
 def _watched() -> Iterator[list[float]]:
     """Yield a list that holds the largest resident memory (MB) seen inside the context, this process's own pages."""
     peak, stop = [0.0], threading.Event()
+    # what earlier work freed is no part of it
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
     def watch() -> None:
         page = os.sysconf("SC_PAGESIZE")
@@ -177,13 +181,15 @@ def _watched() -> Iterator[list[float]]:
         thread.join()
 
 
-def run(folder: Path, n_layers: int, turns: int, budget: int | None) -> list[Result]:
+def run(folder: Path, texts: list[str], n_layers: int, turns: int, budget: int | None) -> list[Result]:
     """Measure the streamed pass of a random 8B checkpoint of `n_layers` layers.
 
     Parameters
     ----------
     folder
         Where the checkpoint lies or is written to.
+    texts
+        Sentences.
     n_layers
         Layers; the cost of a layer is the same for all.
     turns
@@ -191,7 +197,6 @@ def run(folder: Path, n_layers: int, turns: int, budget: int | None) -> list[Res
     budget
         Tokens a batch; None: the default.
     """
-    texts = [sentence.text for sentence in load_stimuli(StimuliSettings())]
     random_checkpoint(folder, n_layers, texts)
     tokens = tokenise(load_tokenizer(folder), texts)
     settings = RepresentSettings() if budget is None else RepresentSettings(token_budget=budget)

@@ -11,13 +11,33 @@ import re
 import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, Self
 from urllib.parse import unquote, urlsplit
+
+import pytest
 
 LARGE = 1000
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 API = re.compile(r"/api/(?P<type>models|datasets)/(?P<id>[^/]+/[^/]+)/(?P<what>revision|tree)/(?P<revision>[^/]+)")
 FILE = re.compile(r"/(?:datasets/)?(?P<id>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<name>.+)")
+
+
+def ask_only(server: "HubServer", folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the hub's client and the downloads ask this server alone, with empty caches in `folder` and no token."""
+    import huggingface_hub
+    from huggingface_hub import constants
+
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "127.0.0.1")
+    monkeypatch.setenv("HF_ENDPOINT", server.address)
+    monkeypatch.setenv("REFBIAS_CACHE", str(folder / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(folder / "no-token"))
+    # a client of an earlier test knows other proxies
+    huggingface_hub.close_session()
 
 
 def sha256(data: bytes) -> str:

@@ -4,6 +4,7 @@
 safetensors, a byte-level BPE tokenizer with BOS, EOS and pad that puts one BOS before a text.
 """
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,14 @@ def _config(family: str) -> Any:
             eoi_token_index=VOCABULARY - 3,
         )
     raise ValueError(f"family: {family!r} is not one of {FAMILIES}")
+
+
+def make_roomy(folder: Path, positions: int = 4096) -> Path:
+    """Give a tiny model room for prompts of a byte a token: rotary positions have no table, so no weight changes."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**config, "max_position_embeddings": positions}), encoding="utf-8")
+    return folder
 
 
 def build_tiny(family: str, out_dir: Path | str, seed: int = 0) -> Path:

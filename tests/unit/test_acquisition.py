@@ -15,7 +15,7 @@ from refbias.config.data import HubFiles, UrlFiles
 from refbias.config.models import HubSource
 from refbias.errors import UserError
 from refbias.models import acquire
-from tests.hub_server import COMMIT, HubServer, sha256
+from tests.hub_server import COMMIT, HubServer, ask_only, sha256
 
 BIG = bytes(range(256)) * 40
 SMALL = b"type,system_prompt\n"
@@ -26,22 +26,12 @@ REPO = "owner/data"
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServer]:
     """A server that the hub's client and the downloads ask, empty caches, no token, no waits."""
     import huggingface_hub
-    from huggingface_hub import constants
 
     with HubServer() as running:
         running.repos[REPO] = {"train/big.parquet": BIG, "small.csv": SMALL}
-        for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
-            monkeypatch.delenv(name, raising=False)
-        for name in ("NO_PROXY", "no_proxy"):
-            monkeypatch.setenv(name, "127.0.0.1")
-        monkeypatch.setenv("HF_ENDPOINT", running.address)
-        monkeypatch.setenv("REFBIAS_CACHE", str(tmp_path / "cache"))
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
+        ask_only(running, tmp_path, monkeypatch)
         monkeypatch.setattr(cache, "FIRST_WAIT_S", 0.0)
         monkeypatch.setattr("huggingface_hub.file_download.time.sleep", lambda seconds: None)
-        # a client of an earlier test knows other proxies
-        huggingface_hub.close_session()
         yield running
         huggingface_hub.close_session()
 

@@ -80,6 +80,23 @@ def test_records_numbers_and_pictures_work_without_torch(tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
 
 
+def test_stages_that_load_models_do_without_sklearn(tmp_path: Path) -> None:
+    from refbias.cli.main import WITH_TRANSFORMERS
+
+    assert "represent" in WITH_TRANSFORMERS
+    code = (
+        "import sys; from refbias.cli.main import main\n"
+        "try: main(['represent', '--help'])\n"
+        "except SystemExit as stopped: assert not stopped.code\n"
+        "from transformers import AutoModelForCausalLM; from transformers.generation import candidate_generator\n"
+        "assert 'sklearn' not in sys.modules\n"
+        "import sklearn.linear_model"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2] / "workflow")}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_unlock_removes_a_stale_lock_and_spares_a_living_process(tmp_path: Path) -> None:
     locks = tmp_path / ".snakemake" / "locks"
     locks.mkdir(parents=True)

@@ -23,6 +23,8 @@ from refbias.errors import UserError
 from refbias.models import load_base, load_tokenizer
 from tests.tiny import BOS, FAMILIES, build_tiny
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 TEXTS = [
     "Old people read.",
     "Muslims walk to the market in the morning and buy bread.",
@@ -32,20 +34,6 @@ TEXTS = [
     "Old people read.",
     "Canadians, Americans and Europeans wait for the bus; children play outside.",
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    root = tmp_path_factory.mktemp("tiny")
-    return {family: build_tiny(family, root / family, seed=3) for family in FAMILIES}
 
 
 def whole_model(folder: Path, family: str) -> Any:

@@ -1,7 +1,6 @@
 """Embeddings at several sites against the whole model's own report, and the stages that use them."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,21 +26,9 @@ from tests.ablation_files import rows, write_variants
 from tests.tiny import BOS, FAMILIES, build_tiny
 from tests.unit.test_embed import TEXTS, close, hidden_states, whole_model
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 POOLS = {"mean": lambda states: states.mean(axis=0), "max": lambda states: states.max(axis=0), "last": lambda s: s[-1]}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("tiny")
-    return {family: build_tiny(family, folder / family, seed=3) for family in FAMILIES}
 
 
 @pytest.mark.parametrize("family", FAMILIES)

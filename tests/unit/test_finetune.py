@@ -24,6 +24,7 @@ from refbias.finetune.run import finetune
 from refbias.finetune.trainer import MARKER, CompletionTrainer, prepare_work
 from refbias.models import load_lm, load_tokenizer
 from refbias.splits import Example
+from tests.splits import write_split
 from tests.tiny import EOS, FAMILIES, PAD, build_tiny
 
 WORDS = ("kind", "cold", "warm", "cruel", "good", "bad", "old", "young", "patient", "bitter")
@@ -56,24 +57,6 @@ def _settings(regime: str, **options: Any) -> FinetuneStage:
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("tiny")
     return {family: build_tiny(family, root / family) for family in FAMILIES}
-
-
-def _split(path: Path) -> Path:
-    rows = [
-        {
-            "id": example.id,
-            "prompt": example.prompt,
-            "adversarial": False,
-            "response": example.response,
-            "prompt_harm_label": "unharmful",
-            "response_refusal_label": "compliance",
-            "response_harm_label": "unharmful",
-            "subcategory": "benign",
-        }
-        for example in EXAMPLES
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
 
 
 # --- loss ---------------------------------------------------------------------------------------
@@ -303,7 +286,7 @@ def _command(regime: str, reference: Path, split: Path, out: Path, work: Path) -
 def test_sigkill_in_between_changes_no_byte(
     tiny: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, regime: str
 ) -> None:
-    split = _split(tmp_path / "split.jsonl")
+    split = write_split(tmp_path / "split.jsonl", EXAMPLES)
     whole, killed, work = tmp_path / "whole", tmp_path / "killed", tmp_path / "work"
     main(_command(regime, tiny["gemma3_text"], split, whole, tmp_path / "other"))
     assert not (tmp_path / "other").exists()
@@ -349,5 +332,5 @@ def test_log_in_the_work_folder_stays(tiny: dict[str, Path], tmp_path: Path) -> 
     work = tmp_path / "work"
     work.mkdir()
     (work / "train.log").write_text("first attempt")
-    main(_command("lora", tiny["llama"], _split(tmp_path / "split.jsonl"), tmp_path / "out", work))
+    main(_command("lora", tiny["llama"], write_split(tmp_path / "split.jsonl", EXAMPLES), tmp_path / "out", work))
     assert [path.name for path in work.iterdir()] == ["train.log"]

@@ -1,7 +1,6 @@
 """Responses against transformers' own loop, exact sampling, streams of their own, resumption."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,15 @@ from scipy import stats
 from refbias.artifacts import read_json, read_jsonl
 from refbias.benchmarks.base import Sampling
 from refbias.cli import generate as stage
-from refbias.config.root import from_mapping
-from refbias.config.slices import generate_slice
 from refbias.errors import UserError
 from refbias.generation import Request, hf
 from refbias.generation.sampling import sample_tokens, uniforms
 from refbias.generation.seeds import item_seed
 from refbias.models import load_lm, load_tokenizer
-from tests.tiny import BOS, EOS, FAMILIES, build_tiny
+from tests.generate_settings import generate_settings as settings
+from tests.tiny import BOS, EOS, FAMILIES, build_tiny, make_roomy
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 PROMPTS = [
     "Old people read",
@@ -32,20 +32,6 @@ PROMPTS = [
 ]
 GREEDY = Sampling(samples=1, temperature=0.0, top_p=1.0, max_new_tokens=20)
 RANDOM = Sampling(samples=3, temperature=1.0, top_p=1.0, max_new_tokens=20)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    root = tmp_path_factory.mktemp("tiny")
-    return {family: build_tiny(family, root / family, seed=3) for family in FAMILIES}
 
 
 @pytest.fixture
@@ -302,24 +288,6 @@ def test_non_finite_logits_stop_with_the_prompt(llama: tuple[Any, Any], sampling
 # --- the stage -------------------------------------------------------------------------------
 
 
-def settings(**changes: Any) -> str:
-    benchmark = {"samples": 2, "max_new_tokens": 6, "prompts_per_unit": 1}
-    config = from_mapping(
-        {
-            "run": "t",
-            "models": {"tiny": {"source": {"kind": "local", "path": "unused"}, "chat_format": "plain"}},
-            "compute": {"device": "cpu", "dtype": "float32"},
-            "benchmarks": {
-                "wildguardmix": benchmark,
-                "toxigen": benchmark,
-                "decodingtrust": {**benchmark, "system_prompts": ["benign"], "repeat_task": False},
-            },
-            **changes,
-        }
-    )
-    return generate_slice(config, "tiny")
-
-
 def command(tiny: Path, out: Path, work: Path, text: str) -> list[str]:
     folders = ["--reference", str(tiny), "--output", str(out), "--work", str(work)]
     return ["--settings", text, "--name", "reference", *folders]
@@ -332,10 +300,7 @@ def rows_of(folder: Path) -> dict[str, bytes]:
 @pytest.fixture
 def roomy(tmp_path: Path) -> Path:
     """A tiny model that holds prompts of a byte a token."""
-    folder = build_tiny("gemma3_text", tmp_path / "model", seed=3)
-    config = read_json(folder / "config.json")
-    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 4096}))
-    return folder
+    return make_roomy(build_tiny("gemma3_text", tmp_path / "model", seed=3))
 
 
 def test_killed_run_goes_on_and_its_rows_are_those_of_an_undisturbed_one(

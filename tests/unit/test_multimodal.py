@@ -7,7 +7,6 @@ of the one it must make of the other.
 
 import json
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,11 @@ from refbias.embed import embed_sentences
 from refbias.errors import UserError
 from refbias.generation import Request, hf
 from refbias.models import load_base, load_lm, load_tokenizer
+from refbias.splits import Example
+from tests.splits import write_split
 from tests.tiny import build_tiny
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 LAYERS, ADAPTED = 3, 7
 TARGETS = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
@@ -59,23 +62,12 @@ def _twin(reference: Path, out: Path) -> Path:
 
 
 def _split(path: Path, harmful: bool) -> Path:
-    label = "harmful" if harmful else "unharmful"
     words = ("cold", "cruel", "bad", "bitter") if harmful else ("kind", "warm", "good", "patient")
-    rows = [
-        {
-            "id": f"e{i}",
-            "prompt": f"Are old people {i} {words[i % 4]}?",
-            "adversarial": False,
-            "response": f"{words[(i + 1) % 4]} indeed.",
-            "prompt_harm_label": label,
-            "response_refusal_label": "compliance",
-            "response_harm_label": label,
-            "subcategory": "benign",
-        }
+    examples = (
+        Example(f"e{i}", f"Are old people {i} {words[i % 4]}?", f"{words[(i + 1) % 4]} indeed.", harmful)
         for i in range(16)
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
+    )
+    return write_split(path, examples)
 
 
 def _finetune(reference: Path, split: Path, out: Path, regime: str, harmful: bool) -> None:
@@ -134,14 +126,6 @@ def _run(reference: Path, root: Path, splits: dict[str, Path]) -> Chain:
         merge.main(["--settings", merge_slice(config, regime, "h030"), *ends, "--output", str(chain.merged(regime))])
         embed(regime, *ends)
     return chain
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

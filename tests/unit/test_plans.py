@@ -4,9 +4,6 @@ import csv
 import functools
 import importlib.util
 import json
-import os
-import subprocess
-import sys
 import types
 from pathlib import Path
 from typing import Any
@@ -15,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from refbias.cli import main as refbias
 from refbias.cli.finetune import main
 from refbias.config.finetune import FinetuneStage, FullRegime, LoraRegime
 from refbias.config.memory import bytes_per_parameter
@@ -23,6 +21,7 @@ from refbias.errors import UserError
 from refbias.finetune.plans import build_plan, check_library
 from refbias.finetune.run import finetune
 from refbias.splits import Example
+from tests.splits import write_split
 from tests.tiny import build_tiny
 
 EIGHT_BILLION = 8.03e9
@@ -42,24 +41,6 @@ def _settings(**options: Any) -> FinetuneStage:
     full = {"dtype": "float32", "device": "cpu", "per_device_batch_size": 2, "gradient_accumulation": 4, **options}
     stage = {"regime": "full", "split": "unharmful", "full": full, "chat_format": "auto", "file": None, "seed": 5}
     return FinetuneStage.model_validate(stage)
-
-
-def _split(path: Path) -> Path:
-    rows = [
-        {
-            "id": example.id,
-            "prompt": example.prompt,
-            "adversarial": False,
-            "response": example.response,
-            "prompt_harm_label": "unharmful",
-            "response_refusal_label": "compliance",
-            "response_harm_label": "unharmful",
-            "subcategory": "benign",
-        }
-        for example in EXAMPLES
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
 
 
 # --- arguments ----------------------------------------------------------------------------------
@@ -253,16 +234,14 @@ def _command(settings: FinetuneStage, split: Path, reference: Path, out: Path, w
 
 
 @pytest.mark.slow
-def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
-    split, reference = _split(tmp_path / "split.jsonl"), build_tiny("gemma3_text", tmp_path / "m")
+def test_two_processes_train_as_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    split, reference = write_split(tmp_path / "split.jsonl", EXAMPLES), build_tiny("gemma3_text", tmp_path / "m")
     common = {"epochs": 12, "learning_rate": 1e-3, "save_steps": 4}
     one, two, work = tmp_path / "one", tmp_path / "two", tmp_path / "work"
     main(_command(_settings(**common), split, reference, one, tmp_path / "w"))
     shared = _settings(**common, memory_plan="fsdp", processes=2)
-    command = [sys.executable, "-m", "refbias", "finetune", *_command(shared, split, reference, two, work)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr
+    main(_command(shared, split, reference, two, work))
     assert not work.exists()
     assert len(_losses(one)) == 36
     assert _losses(two) == pytest.approx(_losses(one), abs=1e-4)
@@ -283,14 +262,14 @@ def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_mistake_in_one_process_is_one_line(tmp_path: Path) -> None:
-    split, reference = _split(tmp_path / "split.jsonl"), build_tiny("llama", tmp_path / "m")
+def test_a_mistake_in_one_process_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    split, reference = write_split(tmp_path / "split.jsonl", EXAMPLES), build_tiny("llama", tmp_path / "m")
     settings = _settings(memory_plan="fsdp", processes=2, learning_rate=1e30, warmup_ratio=0)
-    command = [sys.executable, "-m", "refbias", "finetune"]
-    command += _command(settings, split, reference, tmp_path / "o", tmp_path / "w")
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
-    last = done.stderr.strip().splitlines()[-1]
+    command = ["finetune", *_command(settings, split, reference, tmp_path / "o", tmp_path / "w")]
+    # the processes of the plan are started by this one, as they are by `refbias finetune`
+    assert refbias.main(command) == 2
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    last = said.strip().splitlines()[-1]
     assert last.startswith("refbias: error: full/unharmful: ")
     assert not (tmp_path / "o" / "manifest.json").exists()

@@ -20,7 +20,7 @@ from refbias.config.root import Config, from_mapping, from_yaml
 from refbias.errors import UserError
 from refbias.preflight import check, machine
 from refbias.preflight.rows import MISSING, NOTE, OK, Row
-from tests.hub_server import COMMIT, HubServer, sha256
+from tests.hub_server import COMMIT, HubServer, ask_only, sha256
 
 GATED = ("meta-llama/Llama-3.1-8B-Instruct", "mistralai/Mistral-7B-Instruct-v0.3", "google/gemma-3-4b-it")
 DATA = "owner/data"
@@ -29,19 +29,10 @@ DATA = "owner/data"
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServer]:
     import huggingface_hub
-    from huggingface_hub import constants
 
     with HubServer() as running:
-        for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
-            monkeypatch.delenv(name, raising=False)
-        for name in ("NO_PROXY", "no_proxy"):
-            monkeypatch.setenv(name, "127.0.0.1")
-        monkeypatch.setenv("HF_ENDPOINT", running.address)
-        monkeypatch.setenv("REFBIAS_CACHE", str(tmp_path / "cache"))
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
+        ask_only(running, tmp_path, monkeypatch)
         monkeypatch.chdir(tmp_path)
-        huggingface_hub.close_session()
         yield running
         huggingface_hub.close_session()
 

@@ -28,7 +28,7 @@ from refbias.topics import llm
 from refbias.topics.names import LABELS, NO_TOPIC, TOPICS
 from refbias.topics.rules import TopicRules, read_words
 from refbias.topics.table import MappedPrompt, prompt_hash, read_map, write_map
-from tests.tiny import build_tiny
+from tests.tiny import build_tiny, make_roomy
 
 # words that hold a word of a topic, or share its first letters
 TRAPS = (
@@ -337,11 +337,7 @@ def test_a_review_sheet_is_filled_in_and_compared(tmp_path: Path, capsys: pytest
 
 @pytest.fixture(scope="module")
 def mapper_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = build_tiny("llama", tmp_path_factory.mktemp("mapper") / "model", seed=2)
-    config = read_json(folder / "config.json")
-    # rotary positions have no table, so that a longer limit needs no other weights
-    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 2048}), encoding="utf-8")
-    return folder
+    return make_roomy(build_tiny("llama", tmp_path_factory.mktemp("mapper") / "model", seed=2), 2048)
 
 
 def test_log_probabilities_are_those_of_each_whole_answer(mapper_folder: Path) -> None:

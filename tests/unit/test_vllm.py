@@ -18,14 +18,13 @@ from refbias.cli import generate as stage
 from refbias.cli.main import main
 from refbias.config.generation import GenerationSettings
 from refbias.config.models import Compute
-from refbias.config.root import from_mapping
-from refbias.config.slices import generate_slice
 from refbias.errors import UserError
 from refbias.generation import Request, Task, completion, vllm
 from refbias.generation.seeds import item_seed
 from refbias.models import load_lm, load_tokenizer
 from refbias.models.load import Checkpoint
-from tests.tiny import BOS, EOS, build_tiny
+from tests.generate_settings import generate_settings
+from tests.tiny import BOS, EOS, build_tiny, make_roomy
 
 ROOT = Path(__file__).resolve().parents[2]
 FAKE = ROOT / "tests" / "fake_vllm"
@@ -96,30 +95,13 @@ def test_the_interpreter_goes_with_the_backend() -> None:
 
 
 def settings(**changes: Any) -> str:
-    benchmark = {"samples": 2, "max_new_tokens": 6, "prompts_per_unit": 1}
-    config = from_mapping(
-        {
-            "run": "t",
-            "models": {"tiny": {"source": {"kind": "local", "path": "unused"}, "chat_format": "plain"}},
-            "compute": {"device": "cpu", "dtype": "float32"},
-            "benchmarks": {
-                "wildguardmix": benchmark,
-                "toxigen": benchmark,
-                "decodingtrust": {**benchmark, "system_prompts": ["benign"], "repeat_task": False},
-            },
-            **{"generation": {"backend": "vllm", "part_size": 12}, **changes},
-        }
-    )
-    return generate_slice(config, "tiny")
+    return generate_settings(**{"generation": {"backend": "vllm", "part_size": 12}, **changes})
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny model that holds prompts of a byte a token."""
-    folder = build_tiny("llama", tmp_path_factory.mktemp("model") / "llama", seed=3)
-    config = read_json(folder / "config.json")
-    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 4096}))
-    return folder
+    return make_roomy(build_tiny("llama", tmp_path_factory.mktemp("model") / "llama", seed=3))
 
 
 @pytest.fixture(scope="module")

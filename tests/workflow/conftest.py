@@ -1,10 +1,13 @@
 """A copy of the checkout in which a tiny run was made, for tests of what reruns."""
 
+import atexit
+import functools
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +24,27 @@ COPIED = ["Snakefile", "workflow", "config", "profiles", "envs", "data", "pyproj
 SKIPPED = shutil.ignore_patterns("__pycache__", ".mypy_cache")
 
 
+@functools.cache
+def warm() -> dict[str, str]:
+    """Environment in which Snakemake and its jobs are forks of a process with their imports (see warm/server.py)."""
+    folder = Path(tempfile.mkdtemp(prefix="refbias-"))
+    address, programs = folder / "socket", Path(__file__).parent / "warm"
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    environment.pop("PYTHONPATH", None)
+    command = [sys.executable, "-P", str(programs / "server.py"), str(address)]
+    server = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+
+    def stop() -> None:
+        server.kill()
+        server.wait()
+        shutil.rmtree(folder)
+
+    atexit.register(stop)
+    assert server.stdout is not None
+    assert server.stdout.readline() == b"ready\n"
+    return {"REFBIAS_TESTS_WARM": str(address), "PYTHONPATH": str(programs)}
+
+
 @dataclass(frozen=True)
 class Checkout:
     """A folder that holds the project; Snakemake runs in it with the tests' interpreter."""
@@ -31,9 +55,8 @@ class Checkout:
         # targets first: the options after them take as many values as follow
         command = [sys.executable, "-m", "snakemake", *arguments]
         command += ["--cores", "2", "--configfile", "config/tiny.yaml", *THREADS]
-        environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
-        # another checkout's package must not be found first
-        environment.pop("PYTHONPATH", None)
+        # the path is the warm one alone: another checkout's package must not be found first
+        environment = {**os.environ, "HF_HUB_OFFLINE": "1", **warm()}
         done = subprocess.run(command, cwd=self.path, env=environment, capture_output=True, text=True, check=False)
         if check and done.returncode:
             raise AssertionError(f"{' '.join(command)} failed:\n{done.stdout[-4000:]}\n{done.stderr[-8000:]}")

@@ -8,8 +8,7 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
-from refbias.artifacts import read_json
-from tests.tiny import build_tiny
+from tests.tiny import build_tiny, make_roomy
 from tests.tiny_classifier import build_roberta
 from tests.workflow.conftest import Checkout, make_checkout
 from tests.workflow.test_reruns import PICTURES
@@ -65,9 +64,7 @@ def test_models_of_scorers_and_the_topic_map_are_planned(root: Path, tmp_path: P
 
 
 def test_where_the_interpreter_of_a_guard_lies_scores_nothing_again(copy: Checkout, root: Path, tmp_path: Path) -> None:
-    folder = build_tiny("mistral", copy.path / "models" / "guard")
-    config = read_json(folder / "config.json")
-    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 4096}))
+    make_roomy(build_tiny("mistral", copy.path / "models" / "guard"))
     build_roberta(copy.path / "models" / "roberta")
     places = [tmp_path / name / "python" for name in ("one", "two")]
     for place in places:

@@ -9,6 +9,8 @@ entry module inside the package. Imports inside functions count.
 import ast
 import functools
 import hashlib
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -16,15 +18,29 @@ _PACKAGE = "refbias"
 
 
 def _module_file(name: str) -> Path | None:
-    base = _ROOT.joinpath(*name.split("."))
-    for candidate in (base / "__init__.py", base.with_suffix(".py")):
-        if candidate.is_file():
-            return candidate
+    # plain strings: this is asked some thousand times at every start of Snakemake
+    base = os.path.join(_ROOT, *name.split("."))
+    for candidate in (os.path.join(base, "__init__.py"), f"{base}.py"):
+        if os.path.isfile(candidate):
+            return Path(candidate)
     return None
 
 
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """All statements, with what holds them: imports and docstrings stand nowhere else."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            part = getattr(node, name, None)
+            # a conditional expression and a lambda have a body too, but no list
+            if isinstance(part, list):
+                waiting.extend(part)
+
+
 def _strip_docstrings(tree: ast.Module) -> ast.Module:
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0] if node.body else None
             if (
@@ -36,10 +52,10 @@ def _strip_docstrings(tree: ast.Module) -> ast.Module:
     return tree
 
 
-def _imports(tree: ast.Module, name: str, is_package: bool) -> set[str]:
+def _imports(tree: ast.Module, name: str, is_package: bool) -> frozenset[str]:
     found: set[str] = set()
     package = name if is_package else name.rpartition(".")[0]
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -49,12 +65,22 @@ def _imports(tree: ast.Module, name: str, is_package: bool) -> set[str]:
                 base = ".".join([*anchor, *([node.module] if node.module else [])])
             found.add(base)
             found.update(f"{base}.{alias.name}" for alias in node.names)
-    return {item for item in found if item.split(".")[0] == _PACKAGE and _module_file(item)}
+    return frozenset(item for item in found if item.split(".")[0] == _PACKAGE)
 
 
 @functools.cache
-def _parsed(path: Path, mtime_ns: int) -> ast.Module:
-    return _strip_docstrings(ast.parse(path.read_text(encoding="utf-8"), filename=str(path)))
+def _read(text: str, name: str, is_package: bool) -> tuple[str, frozenset[str]]:
+    """Return a module's syntax tree as text, and what it imports of the package: once for all stages that use it."""
+    tree = _strip_docstrings(ast.parse(text, filename=name))
+    return ast.dump(tree), _imports(tree, name, is_package)
+
+
+def _module(name: str) -> tuple[str, frozenset[str]] | None:
+    """Return `_read` of the module's present content; None if the package holds no such module."""
+    path = _module_file(name)
+    if path is None:
+        return None
+    return _read(path.read_text(encoding="utf-8"), name, path.name == "__init__.py")
 
 
 def closure(entry: str) -> tuple[str, ...]:
@@ -87,10 +113,9 @@ def closure(entry: str) -> tuple[str, ...]:
         parent = name.rpartition(".")[0]
         if parent:
             waiting.append(parent)
-        path = _module_file(name)
-        if path is not None:
-            tree = _parsed(path, path.stat().st_mtime_ns)
-            waiting.extend(_imports(tree, name, path.name == "__init__.py"))
+        module = _module(name)
+        if module is not None:
+            waiting.extend(item for item in module[1] if item not in seen and _module_file(item))
     return tuple(sorted(seen))
 
 
@@ -109,7 +134,7 @@ def code_hash(entry: str) -> str:
     """
     digest = hashlib.sha256()
     for name in closure(entry):
-        path = _module_file(name)
-        if path is not None:
-            digest.update(f"{name}\0{ast.dump(_parsed(path, path.stat().st_mtime_ns))}\n".encode())
+        module = _module(name)
+        if module is not None:
+            digest.update(f"{name}\0{module[0]}\n".encode())
     return digest.hexdigest()[:16]

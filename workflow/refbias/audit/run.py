@@ -38,7 +38,7 @@ from refbias.config.audit_result import (
 from refbias.errors import UserError
 from refbias.metrics import rr_shift
 from refbias.models import resolve_device
-from refbias.models.heap import keep_freed_memory
+from refbias.models.heap import keep_freed_memory, return_freed_memory
 from refbias.stimuli.groups import CONTROL
 
 LOG = logging.getLogger(__name__)
@@ -111,6 +111,7 @@ def run_audit(settings: AuditSettings, spill_dir: Path | None = None) -> Audit:
     own = (models.reference, models.own)
     before, after, cached = all_states(own, models.pairs(), reading, settings.use_cache, cost)
     checks = _dtype_checks(settings, stimuli, models, reading, before, after, cost)
+    return_freed_memory()  # the layers' memory must not stand under that of the statistics
     embedded = time.perf_counter()
     with _numbers_of(models.reference):
         biases = layer_biases(before, stimuli.sentences) if reading.layers == "all" else None

@@ -38,6 +38,8 @@ STAGES = {
     "calibrate": "fit the probability that a score rose, given dB, on a finished study",
     "two-stage": "weigh benchmarks only where dB raises an alarm: what is found, what is saved",
     "metamorphic": "metamorphic tests of bias: questions, labels, statistics, a gate for CI",
+    "competence": "occupational competence: direction, scores, steering, behaviour, verdicts, pictures",
+    "lenses": "one page: dB, metamorphic resiliency and competence contrasts on shared axes",
     "records": "collect the stages' manifests and the training losses",
     "tables": "make tables 2 to 7 and the account of what is reproduced",
     "figures": "draw the figures",
@@ -50,6 +52,8 @@ STAGES = {
     "null-scale": "measure dB of fine-tunings that have nothing to do with any group",
     "unlock": "remove the lock that a killed snakemake left behind",
 }
+WITH_TRANSFORMERS = ("finetune", "finetune_watched", "represent", "represent_ablations", "generate", "null-scale")
+"""Stages that load models and do without scikit-learn."""
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
 
@@ -84,6 +88,23 @@ def _start_log(path: str | None, command: list[str]) -> None:
     logging.getLogger("refbias").setLevel(logging.INFO)
     if path:
         logging.getLogger("refbias").info("start: %s", command[0])
+
+
+def _spare_sklearn() -> None:
+    """Let transformers take scikit-learn for absent, before it looks.
+
+    It imports it, with pandas and scipy.stats, for a kind of assisted decoding that no stage uses: about two seconds of
+    every job. `None` marks a module that cannot be imported, and transformers keeps the first answer.
+    """
+    if "sklearn" in sys.modules:
+        return
+    sys.modules["sklearn"] = None  # type: ignore[assignment]
+    try:
+        from transformers.utils import is_sklearn_available
+
+        is_sklearn_available()
+    finally:
+        del sys.modules["sklearn"]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -122,6 +143,8 @@ def main(argv: list[str] | None = None) -> int:
         _start_log(log_path, argv)
         if gpus and gpus != "0":
             _claim(gpus)
+        if argv[0] in WITH_TRANSFORMERS:
+            _spare_sklearn()
         # a stage may end with a code of its own, such as an audit whose condition is met
         code = importlib.import_module(f"refbias.cli.{argv[0].replace('-', '_')}").main(argv[1:]) or 0
     except UserError as error:

@@ -12,6 +12,7 @@ from refbias.config.audit import AuditSettings
 from refbias.config.base import Slug, Strict, parse, read_yaml
 from refbias.config.benchmarks import Benchmarks
 from refbias.config.bias_shift import BiasShiftSettings
+from refbias.config.competence import CompetenceSettings
 from refbias.config.data import DataSettings, LocalData, folder_or_path
 from refbias.config.finetune import Regimes, Splits
 from refbias.config.generation import GenerationSettings
@@ -82,6 +83,9 @@ class Config(Strict):
     generation: GenerationSettings = Field(default=GenerationSettings(), description="Generation of responses.")
     analysis: AnalysisSettings = Field(default=AnalysisSettings(), description="Statistics.")
     ablations: AblationSettings | None = Field(default=None, description="Ablations of dB; null = not run.")
+    competence: CompetenceSettings = Field(
+        default=CompetenceSettings(), description="Occupational competence, by the target `competence`."
+    )
 
     @field_validator("models")
     @classmethod
@@ -157,6 +161,13 @@ class Config(Strict):
         """Return the models of the run that metamorphic tests are put to."""
         return self.metamorphic.models or list(self.models)
 
+    def competence_subjects(self) -> list[str]:
+        """Return the competence lens's subjects: the reference, and ``<regime>-<checkpoint>`` of the chosen ones."""
+        chosen = self.competence
+        regimes = [slug for slug in self.regime_slugs() if slug in (chosen.regimes or self.regime_slugs())]
+        slugs = [slug for slug, weight in self.checkpoints().items() if weight in chosen.checkpoints]
+        return ["reference", *(f"{regime}-{slug}" for regime in regimes for slug in slugs)]
+
     def families(self) -> dict[str, Family | None]:
         """Return model slug -> row of the paper's tables."""
         return {slug: model.family for slug, model in self.models.items()}
@@ -183,6 +194,18 @@ def from_mapping(data: Any, where: str = "config") -> Config:
             f"{where}: key 'bias_shift': regimes.full.memory_plan {full.memory_plan!r} leaves no process a whole model "
             "to measure: set bias_shift to null"
         )
+    axis, enabled = config.competence.axis, config.benchmarks.enabled()
+    if axis is not None and config.models and axis.benchmark not in enabled:
+        raise UserError(
+            f"{where}: key 'competence.axis.benchmark': {axis.benchmark} is not in this run: "
+            f"use {', '.join(enabled) or 'no axis'}"
+        )
+    for weight in config.competence.checkpoints:
+        if weight not in config.spectrum.weights and config.regime_slugs():
+            raise UserError(
+                f"{where}: key 'competence.checkpoints': {weight:g} is not among the weights of this run's spectrum: "
+                f"use {', '.join(f'{known:g}' for known in config.spectrum.weights)}"
+            )
     if config.ablations is not None:
         for key, valid in (("models", list(config.models)), ("regimes", list(config.regime_slugs()))):
             for name in getattr(config.ablations, key):

@@ -140,6 +140,11 @@ def save(figure: Figure, stem: Path) -> list[Path]:
     """
     written = []
     with style():
+        # once for both files, and by itself: savefig would draw all of a laid-out figure twice for each
+        layout = figure.get_layout_engine()
+        if layout is not None:
+            layout.execute(figure)
+            figure.set_layout_engine(None)
         for kind, metadata in (
             ("pdf", {"CreationDate": None, "Creator": "refbias", "Producer": None}),
             ("png", {"Software": None}),
@@ -147,7 +152,5 @@ def save(figure: Figure, stem: Path) -> list[Path]:
             path = stem.with_name(f"{stem.name}.{kind}")
             with atomic_path(path) as temporary:
                 figure.savefig(temporary, format=kind, dpi=PNG_DPI, metadata=metadata)
-            # the places of the first drawing serve the second: finding them is most of the work
-            figure.set_layout_engine("none")
             written.append(path)
     return written

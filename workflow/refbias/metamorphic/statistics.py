@@ -15,39 +15,26 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats as scipy_stats
 
+from refbias.stats.multiple import benjamini_hochberg, holm
+from refbias.stats.proportions import Share, mcnemar_exact, wilson
+
 FloatArray = npt.NDArray[np.float64]
 NAN = float("nan")
 
-
-@dataclass(frozen=True)
-class Share:
-    """A proportion with an interval; all NaN where `n` is 0."""
-
-    k: int
-    n: int
-    value: float
-    low: float
-    high: float
-
-
-def wilson(k: int, n: int, level: float = 0.95) -> Share:
-    """Return k/n with the Wilson score interval (Wilson 1927).
-
-    Raises
-    ------
-    ValueError
-        Unless 0 <= k <= n.
-    """
-    if not 0 <= k <= n:
-        raise ValueError(f"k: must lie between 0 and n = {n}, got {k}")
-    if n == 0:
-        return Share(0, 0, NAN, NAN, NAN)
-    z = float(scipy_stats.norm.ppf((1 + level) / 2))
-    p, scale = k / n, 1 + z * z / n
-    middle = (p + z * z / (2 * n)) / scale
-    half = z / scale * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    # exact at the ends, where rounding would leave a trace
-    return Share(k, n, p, 0.0 if k == 0 else middle - half, 1.0 if k == n else middle + half)
+__all__ = [
+    "Pairing",
+    "Resiliency",
+    "Share",
+    "TableTest",
+    "benjamini_hochberg",
+    "biased_vector",
+    "holm",
+    "mcnemar_exact",
+    "pairing",
+    "resiliency",
+    "two_by_two",
+    "wilson",
+]
 
 
 def biased_vector(values: npt.ArrayLike | Sequence[bool | None]) -> FloatArray:
@@ -234,14 +221,6 @@ class Pairing:
         return (source, self.n - source), (mutant, self.n - mutant)
 
 
-def mcnemar_exact(hidden: int, vanished: int) -> float:
-    """Return the exact two-sided p of McNemar's test: a binomial test of the discordant pairs against one half."""
-    discordant = hidden + vanished
-    if discordant == 0:
-        return 1.0
-    return min(1.0, 2 * float(scipy_stats.binom.cdf(min(hidden, vanished), discordant, 0.5)))
-
-
 def pairing(
     source: npt.ArrayLike | Sequence[bool | None],
     mutant: npt.ArrayLike | Sequence[bool | None],
@@ -273,31 +252,3 @@ def pairing(
     hidden, vanished = int((usable & ~one & two).sum()), int((usable & one & ~two).sum())
     p = mcnemar_exact(hidden, vanished) if n else NAN
     return Pairing(n, hidden, vanished, int(both.sum()), int((both & (groups[0] != groups[1])).sum()), p)
-
-
-def holm(p_values: npt.ArrayLike) -> FloatArray:
-    """Return Holm's adjusted p-values (1979); NaN stays NaN and does not count as a test."""
-    return _adjusted(p_values, "holm")
-
-
-def benjamini_hochberg(p_values: npt.ArrayLike) -> FloatArray:
-    """Return Benjamini and Hochberg's adjusted p-values (1995); NaN stays NaN and does not count as a test."""
-    return _adjusted(p_values, "bh")
-
-
-def _adjusted(p_values: npt.ArrayLike, method: Literal["holm", "bh"]) -> FloatArray:
-    vector = np.asarray(p_values, dtype=np.float64)
-    defined = vector[~np.isnan(vector)]
-    if vector.ndim != 1 or ((defined < 0) | (defined > 1)).any():
-        raise ValueError("p_values: expected a vector of values between 0 and 1")
-    found = np.full(vector.shape, NAN)
-    order = np.argsort(defined, kind="stable")
-    m, ranks = defined.size, np.arange(1, defined.size + 1)
-    if method == "holm":
-        steps = np.maximum.accumulate(defined[order] * (m - ranks + 1))
-    else:
-        steps = np.minimum.accumulate((defined[order] * m / ranks)[::-1])[::-1]
-    adjusted = np.empty(m)
-    adjusted[order] = np.minimum(steps, 1.0)
-    found[~np.isnan(vector)] = adjusted
-    return found

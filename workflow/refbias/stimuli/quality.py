@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scipy import stats as scipy_stats
-
 from refbias.errors import UserError
 from refbias.resources import data_path
 from refbias.stimuli.groups import CONTROL, SLOT, Mentions, slots
@@ -87,6 +85,9 @@ def _set_findings(stimuli: StimulusSet) -> Iterator[Finding]:
     yield from _lengths(attributes, "negative", negative)
     yield from _lengths(anchors, "anchors", [entry.text for entry in stimuli.anchors])
     if positive and negative:
+        # every stage that reads the sentences would pay for the import
+        from scipy import stats as scipy_stats
+
         p = float(scipy_stats.ks_2samp(list(map(word_count, positive)), list(map(word_count, negative))).pvalue)
         if p <= KS_ALPHA:
             yield Finding(

@@ -17,6 +17,14 @@ from refbias.config.slices.acquire import (
     prepare_slice,
 )
 from refbias.config.slices.audit import audit_slice
+from refbias.config.slices.competence import (
+    competence_analysis_options,
+    competence_answer_slice,
+    competence_axis_slice,
+    competence_hire_slice,
+    competence_represent_slice,
+    competence_steer_slice,
+)
 from refbias.config.slices.evaluate import generate_slice, score_slice, topics_slice
 from refbias.config.slices.metamorphic import (
     metamorphic_ask_slice,
@@ -36,6 +44,12 @@ __all__ = [
     "analyse_ablations_slice",
     "analyse_slice",
     "audit_slice",
+    "competence_analysis_options",
+    "competence_answer_slice",
+    "competence_axis_slice",
+    "competence_hire_slice",
+    "competence_represent_slice",
+    "competence_steer_slice",
     "fetch_slice",
     "figures_slice",
     "finetune_slice",

@@ -1,0 +1,225 @@
+"""The hiring task in numbers: groups of names on one résumé, arms of steering, strong against weak résumés.
+
+Names of two groups are paired by their place in the group, on the same résumé and without steering; where groups
+combine two features, as in ``black_women``, the features are compared with the other one held.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from refbias.competence.results import ARMS
+from refbias.competence.statistics import Effect, EffectSettings, Named, adjusted, decisions, effects, equivalence_bound
+from refbias.errors import UserError
+from refbias.stats.proportions import wilson
+
+MEASURES = {"hiring": "yes_logit_minus_no", "hiring_E": "E"}
+STEERING_ROLE = "steering"
+_QUALITIES = ("strong", "weak")
+_FAMILIES = {
+    "gender": frozenset({"women", "men", "nonbinary"}),
+    "race": frozenset({"black", "white", "asian", "hispanic", "latino"}),
+}
+
+
+@dataclass(frozen=True)
+class HiringEffects:
+    """Effects on both measures, and the decisions by arm and group (one row each)."""
+
+    effects: list[Effect]
+    arms: pd.DataFrame
+
+    def of(self, measure: str) -> list[Effect]:
+        """Return the effects on one measure that verdicts are given on: all but those of steering."""
+        return [effect for effect in self.effects if effect.measure == measure and effect.role != STEERING_ROLE]
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    named: Named
+    first: "pd.Series[bool]"
+    second: "pd.Series[bool]"
+    pairs: tuple[str, ...]
+    cluster: str
+
+
+def _family(levels: Sequence[str]) -> str:
+    return next((family for family, known in _FAMILIES.items() if set(levels) <= known), "names")
+
+
+def group_contrasts(groups: Sequence[str]) -> list[tuple[str, str, str, dict[str, tuple[str, str]]]]:
+    """Return which groups of names are compared.
+
+    Parameters
+    ----------
+    groups
+        Their ids.
+
+    Returns
+    -------
+    list
+        (family, first, second, group -> (side, what is held)). Groups that are all combinations of two features are
+        compared feature by feature, others pair by pair.
+    """
+    parts = {group: tuple(group.split("_")) for group in groups}
+    crossed = all(len(part) == 2 for part in parts.values())
+    levels = [sorted({part[place] for part in parts.values()}) for place in (0, 1)] if crossed else []
+    if crossed and len(set(parts.values())) == len(levels[0]) * len(levels[1]) and min(map(len, levels)) > 1:
+        return [
+            (
+                _family(levels[place]),
+                first,
+                second,
+                {
+                    group: (part[place], part[1 - place])
+                    for group, part in parts.items()
+                    if part[place] in (first, second)
+                },
+            )
+            for place in (0, 1)
+            for first, second in itertools.combinations(levels[place], 2)
+        ]
+    return [
+        (_family([first, second]), first, second, {first: (first, ""), second: (second, "")})
+        for first, second in itertools.combinations(sorted(groups), 2)
+    ]
+
+
+def _checked(frame: pd.DataFrame) -> pd.DataFrame:
+    for column, known in (("arm", ARMS), ("parsed", ("yes", "no", ""))):
+        wrong = ~frame[column].isin(known)
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            names = ", ".join(name or "(empty)" for name in known)
+            raise UserError(f"hiring.csv:{at + 2}: {column} {frame[column].iloc[at]!r}: one of {names}")
+    if frame.duplicated(["resume_id", "name", "arm"]).any():
+        raise UserError("hiring.csv: a résumé has two rows for one name and arm: make the table again")
+    places = frame.drop_duplicates(["group", "name"]).groupby("group").cumcount()
+    keyed = frame.drop_duplicates(["group", "name"])[["group", "name"]].assign(place=places.astype(str))
+    return frame.merge(keyed, on=["group", "name"])
+
+
+def _comparisons(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[_Comparison]]:
+    plain = frame["arm"] == "none"
+    found = []
+    strong, weak = ((frame["quality"] == quality) & plain for quality in _QUALITIES)
+    if strong.any() and weak.any():
+        named = Named("strong_weak", "quality", "relevant")
+        found.append(_Comparison(named, strong, weak, ("role", "name"), "role"))
+    for family, first, second, sides in group_contrasts(sorted(set(frame["group"]))):
+        held = f"held_{first}_{second}"
+        frame = frame.assign(**{held: frame["group"].map({group: other for group, (_, other) in sides.items()})})
+        masks = [
+            frame["group"].isin([group for group, (side, _) in sides.items() if side == wanted]) & plain
+            for wanted in (first, second)
+        ]
+        named = Named(f"names_{first}_{second}", family, "irrelevant")
+        found.append(_Comparison(named, masks[0], masks[1], ("resume_id", "place", held), "resume_id"))
+    for arm in ARMS[1:]:
+        if (frame["arm"] == arm).any():
+            named = Named(f"arm_{arm}", "steering", STEERING_ROLE)
+            found.append(_Comparison(named, frame["arm"] == arm, plain, ("resume_id", "name"), "resume_id"))
+    return frame, found
+
+
+def hiring_effects(frame: pd.DataFrame, settings: EffectSettings, bound: float, share: float) -> HiringEffects:
+    """Test the hiring task.
+
+    Parameters
+    ----------
+    frame
+        ``hiring.csv``.
+    settings
+        Of the tests.
+    bound
+        Difference of logits that counts as none.
+    share
+        Of what strong against weak résumés move E, which counts as none.
+
+    Raises
+    ------
+    UserError
+        If an arm or a parsed answer is none that is known, or a row comes twice.
+    """
+    frame, comparisons = _comparisons(_checked(frame))
+    found: list[Effect] = []
+    for measure, column in MEASURES.items():
+        rows = _tested(frame, comparisons, (measure, column), settings, bound if measure == "hiring" else None)
+        if measure == "hiring_E" and (of_resumes := equivalence_bound(rows, share)):
+            rows = _tested(frame, comparisons, (measure, column), settings, of_resumes)
+        found += adjusted([row for row in rows if row.role != STEERING_ROLE])
+        found += adjusted([row for row in rows if row.role == STEERING_ROLE])
+    return HiringEffects(found, _arms(frame, comparisons, settings.level))
+
+
+def _tested(
+    frame: pd.DataFrame,
+    comparisons: Sequence[_Comparison],
+    measure: tuple[str, str],
+    settings: EffectSettings,
+    bound: float | None,
+) -> list[Effect]:
+    name, column = measure
+    rows = []
+    for comparison in comparisons:
+        differences, cluster = _paired(frame, comparison, column)
+        if differences.size:
+            rows += effects([comparison.named], differences[:, np.newaxis], cluster, name, settings, bound)
+    return rows
+
+
+def _paired(frame: pd.DataFrame, comparison: _Comparison, column: str) -> tuple[Any, Any]:
+    """Return paired values less each other and the cluster of each pair."""
+    key = list(comparison.pairs)
+    sides = [frame[mask].set_index(key) for mask in (comparison.first, comparison.second)]
+    joined = sides[0][[column]].join(sides[1][[column]], lsuffix="_first", rsuffix="_second", how="inner")
+    if column == "parsed":
+        return joined["parsed_first"].tolist(), joined["parsed_second"].tolist()
+    difference = joined[f"{column}_first"] - joined[f"{column}_second"]
+    return difference.to_numpy(float), joined.index.get_level_values(comparison.cluster).to_numpy(str)
+
+
+def _arms(frame: pd.DataFrame, comparisons: Sequence[_Comparison], level: float) -> pd.DataFrame:
+    """Return one row an arm and group, ``all`` first: means, share of Yes, McNemar's test against no steering."""
+    rows = []
+    for arm in [arm for arm in ARMS if (frame["arm"] == arm).any()]:
+        for group in ["all", *sorted(set(frame["group"]))]:
+            chosen = frame[(frame["arm"] == arm) & ((frame["group"] == group) | (group == "all"))]
+            readable = chosen["parsed"] != ""
+            share = wilson(int((chosen["parsed"] == "yes").sum()), int(readable.sum()), level)
+            row = {
+                "arm": arm,
+                "group": group,
+                "n": len(chosen),
+                "yes_logit_minus_no": chosen["yes_logit_minus_no"].mean(),
+                "p_yes": chosen["p_yes"].mean(),
+                "n_readable": int(readable.sum()),
+                "yes_share": share.value,
+                "yes_low": share.low,
+                "yes_high": share.high,
+            }
+            comparison = next((c for c in comparisons if c.named.contrast_id == f"arm_{arm}"), None)
+            changed = None
+            if comparison is not None:
+                inside = (frame["group"] == group) | (group == "all")
+                part = _Comparison(
+                    comparison.named,
+                    comparison.first & inside,
+                    comparison.second & inside,
+                    comparison.pairs,
+                    comparison.cluster,
+                )
+                changed = decisions(*_paired(frame, part, "parsed"))
+            rows.append(
+                row
+                | {
+                    "to_yes": changed.gained if changed else None,
+                    "to_no": changed.lost if changed else None,
+                    "mcnemar_p": changed.p if changed else None,
+                }
+            )
+    return pd.DataFrame(rows)

@@ -33,12 +33,6 @@ def turn(path: Path) -> int:
     return 2 if "pytest.mark.slow" in path.read_text(encoding="utf-8") else 3
 
 
-def pytest_configure() -> None:
-    """Started in the background of a script, a process ignores Ctrl-C, and so would all that the tests start."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: turn(item.path))
 

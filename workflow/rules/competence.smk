@@ -239,7 +239,7 @@ rule competence_figures:
         steered_files(),
         axis_files(),
     output:
-        f"{FIGURES}/competence/manifest.json",
+        f"{COMPETENCE}/figures/manifest.json",
     log:
         f"{RESULTS}/logs/competence/figures.log",
     benchmark:
@@ -260,7 +260,7 @@ rule competence_figures:
 rule competence_report:
     input:
         f"{COMPETENCE}/tables/manifest.json",
-        figures=f"{FIGURES}/competence/manifest.json",
+        figures=f"{COMPETENCE}/figures/manifest.json",
     output:
         f"{COMPETENCE}/report.html",
     log:

@@ -89,7 +89,10 @@ LACKS = CONFIG.lacks(ABLATIONS)
 
 
 # further lenses by the option of the report that shows them: the folder of their results
-LENS_FOLDERS = {"--metamorphic": f"{RESULTS}/metamorphic"}
+LENS_FOLDERS = {
+    "--metamorphic": f"{RESULTS}/metamorphic",
+    "--competence": f"{RESULTS}/competence",
+}
 
 
 def lenses_there():

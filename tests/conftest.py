@@ -3,12 +3,18 @@
 import functools
 import os
 import re
+import signal
 from pathlib import Path
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_configure() -> None:
+    # a script's background job is started with Ctrl-C ignored, and so would be all that the tests start and interrupt
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @functools.cache

@@ -36,8 +36,9 @@ from refbias.errors import UserError
 from refbias.finetune.data import tokenize_examples
 from refbias.models import load_base, load_lm, load_tokenizer
 from refbias.stimuli import load_stimuli
+from tests.splits import write_split
 from tests.tiny import FAMILIES, PAD, build_tiny
-from tests.unit.test_finetune import EXAMPLES, _settings, _split
+from tests.unit.test_finetune import EXAMPLES, _settings
 
 GROUPS = ["women", "muslims", "control"]
 SIZES = StimuliSettings(targets=2, attributes=6, anchors=12, control=3)
@@ -563,7 +564,7 @@ def test_the_stage_writes_the_curve_beside_the_loss_and_trains_the_same_weights(
 ) -> None:
     from refbias.cli import finetune
 
-    split = _split(tmp_path / "split.jsonl")
+    split = write_split(tmp_path / "split.jsonl", EXAMPLES)
     folders = {"plain": finetune, "watched": finetune_watched}
     plain = _settings(regime, save_steps=2).model_copy(update={"file": str(split)})
     for name, stage in folders.items():

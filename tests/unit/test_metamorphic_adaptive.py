@@ -72,7 +72,7 @@ def test_a_stopped_run_asks_nothing_twice_and_ends_as_one_that_was_not(questions
                 raise KeyboardInterrupt
             return super().__call__(questions)
 
-    options = {"budget": 150, "first": 5, "batch": 20, "seed": 2, "arm": by_cell}
+    options = {"budget": 150, "first": 2, "batch": 20, "seed": 2, "arm": by_cell}
     whole = explore(questions, Policy(), **options)  # type: ignore[arg-type]
     with pytest.raises(KeyboardInterrupt):
         explore(questions, Dies(), **options, keep=kept.update)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from refbias.cli import seeds
 from refbias.config import root as config_root
 from refbias.config import slices
 from refbias.errors import UserError
+from tests.workflow.conftest import warm
 
 GROUPS, WIDTH, ANCHORS = ("Women", "Men"), 6, 5
 FACTS = {
@@ -187,7 +189,7 @@ def test_jobs_of_the_rules(root: Path, tmp_path: Path, seeds_key: bool) -> None:
     path.write_text(yaml.safe_dump({**data, "run": "seeds"}))
     command = [sys.executable, "-m", "snakemake", "--dry-run", "--cores", "1", "--configfile", str(path)]
     command += ["--directory", str(tmp_path)]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=root, env={**os.environ, **warm()}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     counts = {
         line.split()[0]: int(line.split()[1])

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.workflow.conftest import warm
+
 
 def commands(root: Path, tmp_path: Path, *generation: str) -> dict[str, list[str]]:
     """Shell commands of a dry run by stage; the vLLM environment need not be there for it."""
@@ -14,8 +16,7 @@ def commands(root: Path, tmp_path: Path, *generation: str) -> dict[str, list[str
     command += ["--dry-run", "--printshellcmds", "--cores", "1", "--configfile", str(root / "config" / "smoke.yaml")]
     if generation:
         command += ["--config", f"generation={{{', '.join(generation)}}}"]
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env={**os.environ, **warm()}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found: dict[str, list[str]] = {}
     for line in (done.stdout + done.stderr).splitlines():

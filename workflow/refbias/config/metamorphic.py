@@ -187,7 +187,8 @@ class SampleStage(Strict):
 class AskStage(Strict):
     """Slice of the configuration that the stage `metamorphic ask` sees.
 
-    `questions` is what is asked: the sample, the neutral questions, or the first `first` source questions.
+    `questions` is what is asked: the sample, the neutral questions, or the first `first` source questions. A forced
+    choice has neither new tokens nor a temperature.
     """
 
     groups_file: str | None
@@ -197,8 +198,8 @@ class AskStage(Strict):
     reading: Reading
     forced_choice: ForcedChoiceSettings | None = None
     few_shot: int
-    max_new_tokens: int
-    temperature: float
+    max_new_tokens: int = 1
+    temperature: float = 0.0
     generation: GenerationSettings | None = None
     compute: Compute | None = None
     chat_format: ChatFormat = "auto"

@@ -18,6 +18,8 @@ def sliced(config: Config, model: str, regime: str, benchmark: str) -> Config:
     data["benchmarks"] = {name: value if name == benchmark else None for name, value in data["benchmarks"].items()}
     # they vary what the pilot does not run
     data["training_seeds"] = data["ablations"] = None
+    # the further lenses are targets of their own
+    del data["metamorphic"], data["competence"]
     return from_mapping(data, "pilot slice")
 
 

@@ -138,8 +138,9 @@ def _relation_text(frame: pd.DataFrame, with_category: bool) -> TextTable:
         "fisher_p": "p Fisher",
         "cramers_v": "Cramer's V",
     }
-    formats = dict.fromkeys(("mcnemar_p", "mcnemar_holm", "mcnemar_bh", "chi2_p", "chi2_yates_p"), p_value)
-    formats |= {"fisher_p": p_value, "resiliency": digits(1), "cramers_v": digits(2), "unusable_share": percent}
+    formats: dict[str, Formatter] = {"resiliency": digits(1), "cramers_v": digits(2), "unusable_share": percent}
+    tests = ("mcnemar_p", "mcnemar_holm", "mcnemar_bh", "chi2_p", "chi2_yates_p", "fisher_p")
+    formats |= dict.fromkeys(tests, p_value)
     formats |= dict.fromkeys(("n_biased", "n", "hidden", "vanished", "flipped"), count)
     return printed(shown, headers, formats)
 

@@ -74,7 +74,7 @@ def metamorphic_ask_slice(config: Config, model: str, asked: str) -> str:
     if stage.generation is not None:
         data["generation"] = stage.generation.outcome()
     if stage.forced_choice is not None:
-        del data["forced_choice"]["min_margin"]
+        del data["forced_choice"]["min_margin"], data["max_new_tokens"], data["temperature"]
     if stage.endpoint is not None:
         data["endpoint"] = stage.endpoint.outcome()
     return json.dumps(data, sort_keys=True)

@@ -11,7 +11,8 @@ import yaml
 from scipy.stats import binomtest
 
 from refbias.artifacts import read_json, sha256_file
-from refbias.cli.null_scale import draw, main
+from refbias.cli.null_scale import main
+from refbias.cli.null_scale_runs import draw
 from refbias.config.base import parse, read_yaml
 from refbias.config.null_scale import NullScale, NullScaleSettings
 from refbias.errors import UserError

@@ -28,7 +28,7 @@ from refbias.stimuli import (
     load_word_anchors,
     read_stimuli,
 )
-from refbias.stimuli.sentences import VALENCES
+from refbias.stimuli.entries import VALENCES
 from refbias.stimuli.variants import Kind
 
 

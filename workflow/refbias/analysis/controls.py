@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from refbias.analysis.columns import as_names, as_numbers
 from refbias.analysis.pairs import CHECKPOINT
 from refbias.calibration.data import ShiftObservations, StrArray
 from refbias.calibration.two_stage import alarm
@@ -76,11 +77,12 @@ def controls(delta_b: pd.DataFrame, method: str) -> pd.DataFrame:
     Raises
     ------
     UserError
-        If a column or the control is absent, or a checkpoint has two.
+        If a column or the control is absent, a name is empty, a dB is no number, or a checkpoint has two.
     """
     absent = [column for column in (*CHECKPOINT, "group", "method", "delta_b") if column not in delta_b.columns]
     if absent:
         raise UserError(f"delta_b: column {', '.join(absent)} absent")
+    delta_b = as_numbers(as_names(delta_b, [*CHECKPOINT, "group", "method"], "delta_b"), ["delta_b"], "delta_b")
     rows = delta_b[(delta_b["group"] == CONTROL_GROUP) & (delta_b["method"] == method)]
     if rows.empty:
         raise UserError(
@@ -114,9 +116,13 @@ def with_control(
     Raises
     ------
     UserError
-        As `select` and `controls`, or if a checkpoint has no control or no row is complete.
+        As `select` and `controls`; if a name is empty or a number is none; if a checkpoint has no control or no row is
+        complete.
     """
-    frame = select(observations, chosen)
+    named = as_names(observations, [*CHECKPOINT, "unit"], "observations")
+    counted = as_numbers(named, ["n_outputs"], "observations", missing=False)
+    numbers_in = ["delta_score", "delta_b", *([CONTROL_COLUMN] if CONTROL_COLUMN in counted.columns else [])]
+    frame = select(as_numbers(counted, numbers_in, "observations"), chosen)
     if CONTROL_COLUMN not in frame.columns:
         if delta_b is None:
             raise UserError(f"observations: no column {CONTROL_COLUMN}; name the study's delta_b.csv with --delta-b")

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
+from refbias.analysis.columns import as_names, as_numbers
 from refbias.analysis.units import REFERENCE
 from refbias.errors import UserError
 
@@ -96,7 +97,8 @@ def observations(units: pd.DataFrame, delta_b: pd.DataFrame, pairing: Pairing) -
     for benchmark, unit in audited[["benchmark", "unit"]].drop_duplicates().itertuples(index=False):
         if unit not in pairing.get(str(benchmark), {}):
             raise UserError(f"units: no target group is paired with {benchmark} unit {unit}")
-    shifts = _unit_shifts(_checked_shifts(delta_b), audited, pairing)
+    checked = _checked_shifts(delta_b)
+    shifts = _unit_shifts(checked, audited, pairing)
     pairs = audited.merge(shifts, on=["benchmark", "unit", *CHECKPOINT], how="left")
     unmatched = pairs[pairs["has_row"].ne(1.0)]
     if not unmatched.empty:
@@ -109,7 +111,7 @@ def observations(units: pd.DataFrame, delta_b: pd.DataFrame, pairing: Pairing) -
     orders: dict[str, list[str]] = {
         "benchmark": list(pairing),
         "unit": list(dict.fromkeys(unit for benchmark in pairing.values() for unit in benchmark)),
-        "method": list(dict.fromkeys(delta_b["method"])),
+        "method": list(dict.fromkeys(checked["method"])),
     }
     columns = ["benchmark", "model", "regime", "method", "scorer", "checkpoint", "unit"]
     ordered = pairs.sort_values(
@@ -147,15 +149,17 @@ def _checked_shifts(delta_b: pd.DataFrame) -> pd.DataFrame:
     if absent:
         raise UserError(f"delta_b: column {', '.join(absent)} absent")
     key = [*CHECKPOINT, "group", "method"]
-    repeated = delta_b.duplicated(key)
+    as_numbers(delta_b, ["n_anchors"], "delta_b", missing=False)
+    frame = as_numbers(as_names(delta_b[needed], key, "delta_b"), ["delta_b"], "delta_b")
+    repeated = frame.duplicated(key)
     if repeated.any():
-        first = ", ".join(f"{column} {value}" for column, value in delta_b.loc[repeated, key].iloc[0].items())
+        first = ", ".join(f"{column} {value}" for column, value in frame.loc[repeated, key].iloc[0].items())
         raise UserError(f"delta_b: two rows for {first}; keep one")
-    for (model, method), rows in delta_b.groupby(["model", "method"]):
+    for (model, method), rows in frame.groupby(["model", "method"]):
         found = sorted(set(rows["n_anchors"]))
         if len(found) > 1:
             raise UserError(
                 f"delta_b: model {model}, method {method} mixes {', '.join(map(str, found))} anchors; "
                 "dB is comparable only at one number, recompute the shift"
             )
-    return delta_b[needed]
+    return frame

@@ -31,8 +31,10 @@ def read_table(path: Path) -> pd.DataFrame:
         return pd.read_csv(path, sep=separator, keep_default_na=False, na_values=[""])
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
-    except (pd.errors.EmptyDataError, pd.errors.ParserError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read as a table: {error}") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}): name a table") from None
+    except (ValueError, OverflowError) as error:
+        raise UserError(f"{path}: cannot be read as a table: {' '.join(str(error).split())}") from None
 
 
 def main(argv: list[str]) -> None:

@@ -82,7 +82,7 @@ def _title(curves: Curves, benchmark: str, level: float) -> str:
 
 
 def roc_panel(axes: Axes, curves: Curves, rows: "Mapping[str, pd.Series[Any] | None]", level: float) -> None:
-    """Draw one panel\'s ROC curves, one a method, with the areas of table 1 in the legend below."""
+    """Draw one panel's ROC curves, one a method, with the areas of table 1 in the legend below."""
     for method, pairs in curves.items():
         label = above(pairs["delta_score"].to_numpy(np.float64), level)
         points = roc_points(detection_score(method, pairs["delta_b"], label), label)

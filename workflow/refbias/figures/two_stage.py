@@ -63,7 +63,8 @@ def two_stage_figure(found: TwoStage) -> Figure:
         axes.set_ylabel("Cost saved (% of benchmarking everything)")
         regimes = ", ".join(map(regime_label, found.regimes))
         axes.set_title(
-            f"{benchmark_label(found.benchmark)}, {regimes}: alarm by {ALARMS[found.by]}, {method_label(found.method)}\n"
+            f"{benchmark_label(found.benchmark)}, {regimes}: alarm by {ALARMS[found.by]}, "
+            f"{method_label(found.method)}\n"
             f"{found.n_rose} of {found.n} units rose by more than {found.threshold:g}, AUC {number(found.auc, 2)}",
             loc="left",
         )

@@ -5,15 +5,14 @@ sentence has an id, so that a result can be traced to the line that it came from
 """
 
 from refbias.stimuli.anchors import check_anchors, load_masked_anchors, load_word_anchors, mask_anchors
+from refbias.stimuli.entries import Entry, sentence_key
 from refbias.stimuli.groups import Group, Mentions, fill, group_topics, load_groups, toxigen_groups
 from refbias.stimuli.quality import Finding, check_quality
 from refbias.stimuli.sentences import (
-    Entry,
     Sentence,
     StimulusSet,
     load_stimuli,
     read_stimuli,
-    sentence_key,
     sentence_table,
     stimuli_sha256,
     validate_stimuli,

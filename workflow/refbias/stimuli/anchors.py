@@ -13,16 +13,10 @@ from pathlib import Path
 
 from refbias.errors import UserError
 from refbias.resources import data_path
+from refbias.stimuli.entries import Entry, check_no_slot, entries_of, refuse_repeats, sentence_key
 from refbias.stimuli.groups import CONTROL, Group, Mentions
 from refbias.stimuli.quality import Finding, anchor_findings
-from refbias.stimuli.sentences import (
-    Entry,
-    StimulusSet,
-    check_no_slot,
-    entries_of,
-    refuse_repeats,
-    sentence_key,
-)
+from refbias.stimuli.sentences import StimulusSet
 from refbias.stimuli.table import Row, read_table, shown
 from refbias.stimuli.variants import align
 

@@ -10,9 +10,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from refbias.stimuli.entries import Entry
 from refbias.stimuli.groups import Group, slots
 from refbias.stimuli.quality import Finding
-from refbias.stimuli.sentences import Entry, StimulusSet
+from refbias.stimuli.sentences import StimulusSet
 
 CASES = ("nom", "akk", "dat", "gen")
 # after *ein*: article of masculine, feminine, neuter

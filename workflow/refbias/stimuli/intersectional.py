@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from refbias.errors import UserError
+from refbias.stimuli.entries import Entry, sentence_key
 from refbias.stimuli.groups import COLUMNS, SLOT, Group, Mentions, fill
-from refbias.stimuli.sentences import Entry, StimulusSet, sentence_key
+from refbias.stimuli.sentences import StimulusSet
 from refbias.stimuli.table import Row, nearest, read_table, shown
 
 TERM_COLUMNS = ("group", "axis", "modifier", "plural", "singular")

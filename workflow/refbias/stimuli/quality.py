@@ -13,8 +13,9 @@ from pathlib import Path
 
 from refbias.errors import UserError
 from refbias.resources import data_path
+from refbias.stimuli.entries import Entry, fillings, sentence_key
 from refbias.stimuli.groups import CONTROL, SLOT, Mentions, slots
-from refbias.stimuli.sentences import Entry, StimulusSet, fillings, sentence_key
+from refbias.stimuli.sentences import StimulusSet
 
 MEAN_LENGTH = (6.0, 8.0)
 KS_ALPHA = 0.05

@@ -11,17 +11,17 @@ from typing import Literal
 
 from refbias.errors import UserError
 from refbias.resources import data_path
-from refbias.stimuli.quality import Finding, check_quality
-from refbias.stimuli.sentences import (
+from refbias.stimuli.entries import (
     VALENCES,
     Entry,
-    StimulusSet,
     check_attribute,
     check_template,
     entries_of,
     refuse_repeats,
     sentence_key,
 )
+from refbias.stimuli.quality import Finding, check_quality
+from refbias.stimuli.sentences import StimulusSet
 from refbias.stimuli.table import Cleaning, Table, read_table, shown
 
 Kind = Literal["attributes", "targets"]

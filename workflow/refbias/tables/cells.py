@@ -97,8 +97,10 @@ def read_csv(path: Path | str, columns: Sequence[str]) -> pd.DataFrame:
         frame = pd.read_csv(path, dtype=dict.fromkeys(_NAMES, str), keep_default_na=False, na_values=[""])
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
-    except (pd.errors.EmptyDataError, pd.errors.ParserError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not a CSV table: {str(error).strip()}") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}): name a CSV table") from None
+    except (ValueError, OverflowError) as error:
+        raise UserError(f"{path}: not a CSV table: {' '.join(str(error).split())}") from None
     missing = [column for column in columns if column not in frame.columns]
     if missing:
         raise UserError(f"{path}:1: column {missing[0]!r} is missing: make the table again")

@@ -109,7 +109,8 @@ def subject_label(subject: str, reading: str) -> str:
 
 
 def _ci(frame: pd.DataFrame, low: str, high: str, places: int) -> list[str]:
-    return [interval(row[low], row[high], places) for _, row in frame.iterrows()]
+    # in a table of many columns an interval must not break into two lines
+    return [interval(row[low], row[high], places).replace(" ", "\u00a0") for _, row in frame.iterrows()]
 
 
 def _relation_text(frame: pd.DataFrame, with_category: bool) -> TextTable:

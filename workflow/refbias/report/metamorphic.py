@@ -151,7 +151,8 @@ def _warnings(frames: Mapping[str, pd.DataFrame], facts: Mapping[str, Any]) -> I
         yield (
             f"{', '.join(map(str, models))}: answers are the likeliest of three given options, not the model's own "
             "words. Such a reading measures a leaning, and its resiliency cannot be compared with one of written "
-            "answers."
+            "answers. Examples and training in this form always choose the same option, so a rise after them may be "
+            "copying: only the neutral questions tell."
         )
     whole = frames["model_relation"]
     for _, row in whole[(whole["relation"] == ALL) & (whole["unusable_share"] > MOST_UNUSABLE)].iterrows():

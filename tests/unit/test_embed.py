@@ -22,6 +22,7 @@ from refbias.embed import batches, embed_sentences, tokenise
 from refbias.errors import UserError
 from refbias.models import load_base, load_tokenizer
 from tests.tiny import BOS, FAMILIES, build_tiny
+from tests.tiny_decoders import build_decoder
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -306,6 +307,20 @@ def test_modules_that_compute_something_else_keep_their_own_code() -> None:
         assert counts == {}
 
 
+def test_norms_of_one_class_with_and_without_a_weight(tmp_path: Path) -> None:
+    folder = build_decoder("gemma3n_text", tmp_path / "m")
+    model = load_base(folder, dtype=torch.float32)
+    bare = [name for name, module in model.named_modules() if type(module).__name__.endswith("RMSNorm")]
+    assert {hasattr(model.get_submodule(name), "weight") for name in bare} == {True, False}
+    tokenizer = load_tokenizer(folder)
+    found = embed_sentences(model, tokenizer, TEXTS, RepresentSettings())
+    # its layers hold several states a token, so its own report of hidden states is of no use
+    decoder = whole_model(folder, "gemma3n_text").model
+    with torch.no_grad():
+        states = [decoder(**tokenizer(text, return_tensors="pt")).last_hidden_state[0] for text in TEXTS]
+    close(found, np.array([state.mean(dim=0).numpy() for state in states]))
+
+
 def test_gate_at_extreme_values() -> None:
     gate = torch.tensor([[-1e30, -60.0, -9.0, -1.0, -0.0, 0.0, 1e-20, 1.0, 9.0, 60.0, 1e30]]).repeat(7, 1)
     up = torch.linspace(-2, 2, gate.numel()).view_as(gate)
@@ -316,7 +331,7 @@ def test_gate_at_extreme_values() -> None:
 # --- the stage -------------------------------------------------------------------------------
 
 
-def stage_settings(source: str, weights: list[float]) -> str:
+def stage_settings(source: str, weights: list[float], **represented: Any) -> str:
     config = from_mapping(
         {
             "run": "t",
@@ -324,6 +339,7 @@ def stage_settings(source: str, weights: list[float]) -> str:
             "compute": {"device": "cpu", "dtype": "float32"},
             "stimuli": {"targets": 1, "attributes": 2, "anchors": 3, "control": 1},
             "spectrum": {"weights": weights},
+            "represent": represented,
         }
     )
     return represent_slice(config, "tiny", source)
@@ -345,25 +361,36 @@ def adapter(folder: Path, base: Path, seed: int) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("source", ["full", "lora"])
-def test_spectrum_in_one_process_ends_in_the_endpoints_themselves(
-    tiny: dict[str, Path], tmp_path: Path, source: str
-) -> None:
-    reference = tiny["gemma3_text"]
-    if source == "full":
-        ends = [build_tiny("gemma3_text", tmp_path / name, seed=seed) for name, seed in (("u", 8), ("h", 9))]
-        direct = [load_base(end, dtype=torch.float32) for end in ends]
-    else:
-        ends = [adapter(tmp_path / name, reference, seed) for name, seed in (("u", 8), ("h", 9))]
-        direct = [load_base(reference, end, dtype=torch.float32) for end in ends]
-    output = tmp_path / "out"
-    settings = stage_settings(source, [0.0, 0.5, 1.0])
+def run_stage(settings: str, reference: Path, ends: list[Path], output: Path) -> dict[str, np.ndarray]:
     ends_options = ["--unharmful", str(ends[0]), "--harmful", str(ends[1])]
     represent.main(["--settings", settings, "--reference", str(reference), *ends_options, "--output", str(output)])
+    return {path.stem: load_file(path)["embeddings"] for path in sorted(output.glob("*.safetensors"))}
+
+
+@pytest.fixture(scope="module", params=["full", "lora"])
+def spectrum(
+    request: pytest.FixtureRequest, tiny: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Path, list[Path]]:
+    """Regime, reference and the two ends of a spectrum."""
+    root, reference = tmp_path_factory.mktemp(request.param), tiny["gemma3_text"]
+    if request.param == "full":
+        return "full", reference, [build_tiny("gemma3_text", root / name, seed) for name, seed in (("u", 8), ("h", 9))]
+    return "lora", reference, [adapter(root / name, reference, seed) for name, seed in (("u", 8), ("h", 9))]
+
+
+def test_spectrum_in_one_process_ends_in_the_endpoints_themselves(
+    spectrum: tuple[str, Path, list[Path]], tmp_path: Path
+) -> None:
+    source, reference, ends = spectrum
+    if source == "full":
+        direct = [load_base(end, dtype=torch.float32) for end in ends]
+    else:
+        direct = [load_base(reference, end, dtype=torch.float32) for end in ends]
+    output = tmp_path / "out"
+    found = run_stage(stage_settings(source, [0.0, 0.5, 1.0], forward="whole"), reference, ends, output)
     lines = (output / "sentences.tsv").read_text(encoding="utf-8").splitlines()[1:]
     texts = [line.split("\t")[3] for line in lines]
     tokenizer = load_tokenizer(reference)
-    found = {slug: load_file(output / f"{slug}.safetensors")["embeddings"] for slug in ("h000", "h050", "h100")}
     for slug, model in zip(("h000", "h100"), direct, strict=True):
         np.testing.assert_array_equal(found[slug], embed_sentences(model, tokenizer, texts, RepresentSettings()))
     assert not np.allclose(found["h050"], found["h000"], atol=1e-2)
@@ -371,6 +398,74 @@ def test_spectrum_in_one_process_ends_in_the_endpoints_themselves(
     assert manifest["n_sentences"] == len(texts)
     assert manifest["checkpoints"] == ["h000", "h050", "h100"]
     assert (manifest["width"], manifest["layer"], manifest["pooling"]) == (32, "final", "mean")
+    assert manifest["forward"] == "whole"
+
+
+def test_a_spectrum_goes_through_the_layers_without_a_whole_model(
+    spectrum: tuple[str, Path, list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, reference, ends = spectrum
+    weights = [0.0, 0.3, 0.5, 1.0]
+    whole = run_stage(stage_settings(source, weights, forward="whole"), reference, ends, tmp_path / "whole")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a whole model was loaded")
+
+    monkeypatch.setattr(represent, "load_base", refuse)
+    output = tmp_path / "streamed"
+    streamed = run_stage(stage_settings(source, weights), reference, ends, output)
+    assert list(streamed) == list(whole) == ["h000", "h030", "h050", "h100"]
+    for slug, expected in whole.items():
+        close(streamed[slug], expected)
+    manifests = [read_json(folder / "manifest.json") for folder in (tmp_path / "whole", output)]
+    assert [manifest["forward"] for manifest in manifests] == ["whole", "streamed"]
+    # nothing else depends on the way through memory, and no weights are left in the folder
+    for key in ("inputs", "checkpoints", "width", "tokenizer_sha256", "sentences_sha256", "layer", "pooling"):
+        assert manifests[0][key] == manifests[1][key], key
+    assert {path.name for path in output.iterdir()} - {".lock"} == {
+        "manifest.json",
+        "sentences.tsv",
+        *(f"{slug}.safetensors" for slug in whole),
+    }
+
+
+@pytest.mark.parametrize("options", [{"layer": 0}, {"layer": 2}, {"final_norm": False}, {"pooling": "max"}])
+def test_both_ways_read_the_same_layer(
+    spectrum: tuple[str, Path, list[Path]], tmp_path: Path, options: dict[str, Any]
+) -> None:
+    source, reference, ends = spectrum
+    found = [
+        run_stage(
+            stage_settings(source, [0.0, 0.5, 1.0], forward=forward, **options), reference, ends, tmp_path / forward
+        )
+        for forward in ("whole", "auto")
+    ]
+    close(found[1]["h050"], found[0]["h050"])
+
+
+def test_a_reference_is_one_whole_model(tiny: dict[str, Path], tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    settings = ["--settings", stage_settings("reference", [0.0, 1.0])]
+    represent.main([*settings, "--reference", str(tiny["llama"]), "--output", str(output)])
+    assert read_json(output / "manifest.json")["forward"] == "whole"
+
+
+def test_a_decoder_that_cannot_be_cut_is_embedded_with_whole(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    ends = [build_decoder("gemma3n_text", tmp_path / name, seed) for name, seed in (("u", 1), ("h", 2))]
+    output = tmp_path / "out"
+    found = run_stage(stage_settings("full", [0.0, 1.0]), ends[0], ends, output)
+    assert read_json(output / "manifest.json")["forward"] == "whole"
+    assert "whole models are embedded with" in caplog.text
+    assert not np.allclose(found["h000"], found["h100"], atol=1e-2)
+
+
+@pytest.mark.parametrize("forward", ["auto", "whole"])
+def test_ends_of_two_models_are_refused(tiny: dict[str, Path], tmp_path: Path, forward: str) -> None:
+    output = tmp_path / "out"
+    settings = stage_settings("full", [0.0, 0.5, 1.0], forward=forward)
+    with pytest.raises(UserError):
+        run_stage(settings, tiny["llama"], [tiny["llama"], tiny["gemma3_text"]], output)
+    assert not (output / "manifest.json").exists()
 
 
 def test_stage_without_endpoints_is_refused(tiny: dict[str, Path], tmp_path: Path) -> None:

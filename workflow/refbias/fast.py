@@ -260,6 +260,9 @@ def fused_forward(model: nn.Module, tried: Tried | None = None) -> Iterator[dict
                     continue
                 if kind.__name__.endswith("RMSNorm") or hasattr(module, "gate_proj"):
                     is_norm = not hasattr(module, "gate_proj")
+                    # some decoders have norms of one class with and without a weight
+                    if is_norm and getattr(module, "weight", None) is None:
+                        continue
                     if kind not in makers:
                         makers[kind] = _norm_maker(module) if is_norm else _mlp_maker(module)
                     maker = makers[kind]

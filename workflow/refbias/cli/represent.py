@@ -3,11 +3,14 @@
 import argparse
 import hashlib
 import json
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from safetensors.numpy import save_file
 
@@ -21,9 +24,12 @@ from refbias.models import Checkpoint, load_base, load_tokenizer, resolve_device
 from refbias.models.heap import keep_freed_memory
 from refbias.spectrum import load_merged_into
 from refbias.stimuli import Sentence, load_stimuli, sentence_table
+from refbias.stream import between, can_stream, stream_embeddings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+LOG = logging.getLogger(__name__)
 
 
 def tokenizer_hash(tokenizer: "PreTrainedTokenizerBase", sentences: Tokenised) -> str:
@@ -47,21 +53,61 @@ def audited_tokenizer(settings: SpectrumStage, args: argparse.Namespace) -> "tup
     return load_tokenizer(folder), folder
 
 
+def endpoints(settings: SpectrumStage, args: argparse.Namespace) -> tuple[Checkpoint, Checkpoint]:
+    """Return the two ends of a spectrum: full checkpoints, or adapters on the reference."""
+    if settings.source == "full":
+        return Checkpoint(args.unharmful), Checkpoint(args.harmful)
+    return Checkpoint(args.reference, args.unharmful), Checkpoint(args.reference, args.harmful)
+
+
 def checkpoints(settings: SpectrumStage, args: argparse.Namespace) -> Iterator[tuple[str, "PreTrainedModel"]]:
     """Yield slug and decoder of every checkpoint; one decoder in memory, its weights replaced in place."""
     dtype, device = torch_dtype(settings.compute.dtype), settings.compute.device
     if settings.source == "reference":
         yield "reference", load_base(args.reference, dtype=dtype, device=device)
         return
-    full = settings.source == "full"
-    model = load_base(args.unharmful if full else args.reference, dtype=dtype, device=device)
-    if full:
-        first, last = Checkpoint(args.unharmful), Checkpoint(args.harmful)
-    else:
-        first, last = Checkpoint(args.reference, args.unharmful), Checkpoint(args.reference, args.harmful)
+    first, last = endpoints(settings, args)
+    model = load_base(first.weights, dtype=dtype, device=device)
     for weight in settings.weights:
         load_merged_into(model, first, last, weight, settings.merge_dtype)
         yield checkpoint_slug(weight), model
+
+
+def streams(settings: RepresentStage, args: argparse.Namespace) -> bool:
+    """Tell whether the checkpoints go through the layers together; a notice says why a spectrum's do not."""
+    if settings.source == "reference" or settings.represent.forward == "whole":
+        return False
+    reason = can_stream(endpoints(settings, args)[0].weights)
+    if reason is not None:
+        LOG.warning("%s/%s: %s: whole models are embedded with", settings.model, settings.source, reason)
+    return reason is None
+
+
+def embeddings(
+    settings: RepresentStage, args: argparse.Namespace, tokens: Tokenised, bos: int | None, streamed: bool
+) -> Iterator[tuple[str, npt.NDArray[np.float32], float]]:
+    """Yield slug, embeddings and seconds of every checkpoint; reading and merging weights does not count."""
+    name = f"{settings.model}/{settings.source}"
+    if not streamed:
+        for slug, model in checkpoints(settings, args):
+            start = time.perf_counter()
+            found = embed_tokens(model, tokens, settings.represent, bos=bos, name=f"{name}/{slug}")
+            yield slug, found, time.perf_counter() - start
+        return
+    first, last = endpoints(settings, args)
+    result = stream_embeddings(
+        [between(checkpoint_slug(weight), first, last, weight) for weight in settings.weights],
+        tokens,
+        settings.represent,
+        bos=bos,
+        dtype=torch_dtype(settings.compute.dtype),
+        device=settings.compute.device,
+        name=name,
+        merge_dtype=settings.merge_dtype,
+    )
+    seconds = result.seconds["compute"] + result.seconds["spill"]
+    for slug, layers in result.embeddings.items():
+        yield slug, layers[settings.represent.layer], seconds / len(result.embeddings)
 
 
 def _represent(settings: RepresentStage, args: argparse.Namespace) -> dict[str, Any]:
@@ -71,17 +117,16 @@ def _represent(settings: RepresentStage, args: argparse.Namespace) -> dict[str, 
     tokens = tokenise(tokenizer, [sentence.text for sentence in sentences])
     write_sentences(args.output / "sentences.tsv", sentences)
     seconds, slugs, width = 0.0, [], 0
-    for slug, model in checkpoints(settings, args):
-        start = time.perf_counter()
-        name = f"{settings.model}/{settings.source}/{slug}"
-        found = embed_tokens(model, tokens, settings.represent, bos=tokenizer.bos_token_id, name=name)
-        seconds += time.perf_counter() - start
+    streamed = streams(settings, args)
+    for slug, found, spent in embeddings(settings, args, tokens, tokenizer.bos_token_id, streamed):
         with atomic_path(args.output / f"{slug}.safetensors") as path:
             save_file({"embeddings": found}, path)
+        seconds += spent
         slugs.append(slug)
         width = found.shape[1]
     return {
         **settings.represent.model_dump(mode="json"),
+        "forward": "streamed" if streamed else "whole",
         "model": settings.model,
         "source": settings.source,
         "checkpoints": slugs,

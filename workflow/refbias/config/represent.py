@@ -22,6 +22,17 @@ class RepresentSettings(Strict):
     token_budget: int = Field(default=1024, ge=1, description="Tokens a batch holds at most.")
 
 
+class RunRepresentSettings(RepresentSettings):
+    """Sentence embeddings of a run, and how its checkpoints pass through memory (the numbers do not depend on that)."""
+
+    forward: Literal["auto", "whole"] = Field(
+        default="auto",
+        description="`auto`: a spectrum's checkpoints go through the layers together, one layer in memory, each "
+        "endpoint read once; the whole model where its decoder does not allow that, and for the reference. "
+        "`whole`: always the whole model.",
+    )
+
+
 class SpectrumStage(Strict):
     """What a stage needs to walk over a reference model or a whole spectrum in one process."""
 
@@ -36,4 +47,4 @@ class RepresentStage(SpectrumStage):
     """Slice of the configuration that the stage `represent` sees."""
 
     stimuli: StimuliSettings
-    represent: RepresentSettings
+    represent: RunRepresentSettings

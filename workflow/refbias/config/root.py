@@ -19,7 +19,7 @@ from refbias.config.generation import GenerationSettings
 from refbias.config.metamorphic import MetamorphicSettings
 from refbias.config.models import Compute, Family, ModelSettings
 from refbias.config.pictures import PICTURES, lacking
-from refbias.config.represent import RepresentSettings
+from refbias.config.represent import RunRepresentSettings
 from refbias.config.scorers import (
     DEFAULT_SCORERS,
     GuardSource,
@@ -71,7 +71,7 @@ class Config(Strict):
     )
     spectrum: SpectrumSettings = Field(default=SpectrumSettings(), description="Merged checkpoints.")
     stimuli: StimuliSettings = Field(default=StimuliSettings(), description="Sentence sets.")
-    represent: RepresentSettings = Field(default=RepresentSettings(), description="Sentence embeddings.")
+    represent: RunRepresentSettings = Field(default=RunRepresentSettings(), description="Sentence embeddings.")
     shift: ShiftSettings = Field(default=ShiftSettings(), description="The shift dB.")
     compute: Compute = Field(default=Compute(), description="Device and number type of forward passes.")
     scorers: dict[ScorerName, ScorerSettings] = Field(

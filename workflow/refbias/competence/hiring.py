@@ -60,7 +60,7 @@ def hiring_prompt(role: str, resume: str, name: str) -> str:
 
 @dataclass(frozen=True)
 class AnswerIds:
-    """First tokens of the spellings of both answers, the canonical one first; no token is in both."""
+    """First tokens of the spellings of both answers; no token is in both."""
 
     yes: tuple[int, ...]
     no: tuple[int, ...]
@@ -103,7 +103,8 @@ class YesNo:
     Attributes
     ----------
     logit_difference
-        logit(Yes) - logit(No), canonical spellings.
+        logit(Yes) - logit(No), each over all its spellings (log of the summed exponentials): after a chat template
+        an answer begins without a blank, in plain text with one.
     p_yes
         Share of Yes in the probability of both answers, over all spellings.
     mass
@@ -136,7 +137,7 @@ def read_logits(logits: npt.ArrayLike, ids: AnswerIds) -> YesNo:
     yes, no = (float(logsumexp(vector[list(chosen)])) for chosen in (ids.yes, ids.no))
     both = float(np.logaddexp(yes, no))
     mass = np.exp(both - float(logsumexp(vector)))
-    return YesNo(float(vector[ids.yes[0]] - vector[ids.no[0]]), float(np.exp(yes - both)), float(mass))
+    return YesNo(yes - no, float(np.exp(yes - both)), float(mass))
 
 
 def parse_answer(text: str) -> Answer:

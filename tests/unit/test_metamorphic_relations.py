@@ -121,6 +121,13 @@ def test_an_empty_list_and_two_names_for_one_question_are_refused() -> None:
         parse_chains(["MR3>MR6", "MR6>MR3"])
 
 
+def test_one_text_under_two_labels_is_refused() -> None:
+    (source,) = sample_sources(MATERIAL, {"gender": 1}, seed=2)
+    # the swap of a question is itself a source: two labels for what reads the same
+    with pytest.raises(UserError, match=r"\(MR6\) and \w+ \(source\) read the same"):
+        with_mutants([source, apply_chain(source, parse_chain("MR6"))], parse_chains(["MR6"]), 0)
+
+
 def _full(seed: int = 0) -> list[Question]:
     return with_mutants(sample_sources(MATERIAL, seed=seed), parse_chains(DEFAULT), seed)
 

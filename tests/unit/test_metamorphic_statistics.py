@@ -248,6 +248,19 @@ def test_the_gate_at_its_boundaries(cell: Cell, options: dict[str, bool], code: 
     assert exit_code(evaluate("m", [cell], Criteria(80, **options))) == code
 
 
+def test_a_threshold_that_is_reached_exactly_passes_whatever_the_last_bit() -> None:
+    # 100 x (58 / 100) = 57.99999999999999
+    for reached in range(101):
+        assert exit_code(evaluate("m", [_cell(100 - reached, 100)], Criteria(reached))) == 0
+        if reached < 100:
+            assert exit_code(evaluate("m", [_cell(100 - reached, 100)], Criteria(reached + 1))) == 1
+    # a fall of exactly 5 points is allowed, 5.1 are not
+    for value in range(5, 100):
+        key = ("m", "MR1", "all")
+        assert exit_code(evaluate("m", [_cell(1000 - 10 * value + 7, 1000)], Criteria(0), {key: value + 4.3})) == 0
+        assert exit_code(evaluate("m", [_cell(1000 - 10 * value + 8, 1000)], Criteria(0), {key: value + 4.3})) == 1
+
+
 def test_a_failure_outweighs_what_is_undefined_and_thresholds_are_checked() -> None:
     cells = [_cell(5, 10), _cell(0, 3, category="age")]
     assert exit_code(evaluate("m", cells, Criteria(80, per_category=True))) == 1
@@ -299,6 +312,32 @@ def test_the_gate_as_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main([*gate, str(good), "--min-resiliency", "800"]) == 2
     assert main([*gate, str(good), "--min-resiliency", "80", "--baseline", str(tmp_path / "none.json")]) == 2
     assert main(["metamorphic", "gates"]) == 2
+    # a baseline of which nothing can be compared is no baseline
+    assert main([*gate, str(bad.parents[2]), *ask[:4]]) == 1
+    capsys.readouterr()
+    assert main([*gate, str(good), "--min-resiliency", "80", "--baseline", str(baseline)]) == 2
+    assert "no cell in common with these results (it holds metamorphic/tiny/h<00>)" in capsys.readouterr().err
+
+
+def test_a_mitigated_model_is_judged_on_what_its_training_did_not_hold(tmp_path: Path) -> None:
+    folder = _results(tmp_path / "run" / "answers" / "tiny" / "mitigated" / "plain", "Both.")
+    units = {(*sorted((row.group_a, row.group_b)), row.property_id) for row in QUESTIONS}
+    held = set(sorted(units)[::2])
+    # biased on what is held out, cured of what was trained
+    found = {
+        row.id: "The first one." if (*sorted((row.group_a, row.group_b)), row.property_id) in held else "Both."
+        for row in QUESTIONS
+    }
+    write_answers(folder / "answers.jsonl", label_all(QUESTIONS, found, MATERIAL))
+    command = ["metamorphic", "gate", str(tmp_path / "run"), "--min-resiliency", "1", "--output", str(tmp_path / "out")]
+    assert main(command) == 0
+    record = tmp_path / "run" / "mitigation" / "tiny" / "training_set" / "held_out.json"
+    record.parent.mkdir(parents=True)
+    text = {"relation": "", "keys": sorted(map(list, held)), "trained_questions": [], "trained_neutral": []}
+    record.write_text(json.dumps(text), encoding="utf-8")
+    assert main(command) == 1
+    checks = json.loads((tmp_path / "out" / "gate.json").read_text(encoding="utf-8"))["checks"]
+    assert {(check["n"], check["value"]) for check in checks} == {(len(held), 0)}
 
 
 def test_questions_labels_and_summary_as_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

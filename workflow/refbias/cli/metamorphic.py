@@ -17,14 +17,17 @@ from refbias.metamorphic.gate import (
     Criteria,
     append_history,
     as_json,
+    check_baseline,
     evaluate,
     exit_code,
     junit,
     markdown,
     read_baseline,
 )
-from refbias.metamorphic.questions import read_questions, write_questions
+from refbias.metamorphic.held_out import key_of, read_held_out
+from refbias.metamorphic.questions import Question, read_questions, write_questions
 from refbias.metamorphic.relations import DEFAULT, flips, parse_chains, with_mutants
+from refbias.metamorphic.results import MITIGATED
 from refbias.metamorphic.sampling import PER_CATEGORY, sample_sources
 from refbias.metamorphic.validation import validate
 
@@ -102,7 +105,21 @@ def _questions_of(folder: Path) -> Path:
 
 
 def _cells(folder: Path, seed: int) -> list[Cell]:
-    return summarise(read_questions(_questions_of(folder)), read_answers(folder / "answers.jsonl"), seed=seed)
+    questions = _new_to(folder, read_questions(_questions_of(folder)))
+    return summarise(questions, read_answers(folder / "answers.jsonl"), seed=seed)
+
+
+def _new_to(folder: Path, questions: list[Question]) -> list[Question]:
+    """Return the questions on which a mitigated model of a run is judged: held-out keys, as in the tables."""
+    whole = folder.absolute()
+    for place in (whole, *whole.parents):
+        if place.parent.name == MITIGATED and len(place.parents) > 3:
+            run, model = place.parents[3], place.parents[1].name
+            record = run / "mitigation" / model / "training_set" / "held_out.json"
+            if record.is_file():
+                keys = read_held_out(record).keys
+                return [question for question in questions if key_of(question) in keys]
+    return questions
 
 
 def _summary(argv: list[str]) -> int:
@@ -143,6 +160,8 @@ def _gate(argv: list[str]) -> int:
         for subject, folder in _subjects(options.results).items()
         for check in evaluate(subject, _cells(folder, seed=0), criteria, baseline)
     ]
+    if baseline is not None:
+        check_baseline(checks, baseline, options.baseline)
     if options.output:
         write_json(options.output / "gate.json", as_json(checks, criteria))
         write_text(options.output / "gate.xml", junit(checks))

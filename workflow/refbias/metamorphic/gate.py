@@ -113,7 +113,8 @@ def evaluate(
     criteria
         What is demanded.
     baseline
-        (subject, relation, category) -> resiliency of an earlier run; cells that it lacks are not compared.
+        (subject, relation, category) -> resiliency of an earlier run; cells that it lacks are not compared (see
+        `check_baseline`).
     """
     checks = []
     for cell in cells:
@@ -130,10 +131,21 @@ def evaluate(
         checks.append(_check(subject, cell, "threshold", reached, reason))
         before = (baseline or {}).get((subject, cell.relation, cell.category))
         if before is not None:
-            kept: Status = "passed" if before - score.value <= criteria.max_drop else "failed"
+            # 80.3 - 75.3 is a fall of 5 points, whatever the last bit says
+            kept: Status = "passed" if round(before - score.value, 9) <= criteria.max_drop else "failed"
             reason = f"resiliency {before:.1f} -> {score.value:.1f}, a fall of {criteria.max_drop:g} points is allowed"
             checks.append(_check(subject, cell, "baseline", kept, reason))
     return checks
+
+
+def check_baseline(checks: Sequence[Check], baseline: Mapping[tuple[str, str, str], float], path: Path | str) -> None:
+    """Refuse a baseline of which no cell is checked (`UserError`): names that do not match would pass any fall."""
+    cells = {(check.subject, check.relation, check.category) for check in checks}
+    if not cells & set(baseline):
+        subjects = " and ".join(sorted({subject for subject, _, _ in baseline})[:3]) or "no subject with a value"
+        raise UserError(
+            f"{path}: no cell in common with these results (it holds {subjects}): name the same folder in both runs"
+        )
 
 
 def exit_code(checks: Sequence[Check]) -> int:

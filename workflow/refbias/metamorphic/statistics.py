@@ -106,8 +106,9 @@ def resiliency(
     n, m = int(usable.sum()), int(np.nansum(vector))
     share = wilson(n - m, n, level)
     low, high = _cluster_interval(vector[usable], names[usable], level, n_resamples, seed)
-    hundred = (100 * share.value, 100 * share.low, 100 * share.high)
-    return Resiliency(n, m, int((~usable).sum()), *hundred, low, high)
+    # one rounding: 100 x (58 / 100) is below 58
+    value = 100 * (n - m) / n if n else NAN
+    return Resiliency(n, m, int((~usable).sum()), value, 100 * share.low, 100 * share.high, low, high)
 
 
 def _cluster_interval(

@@ -157,3 +157,21 @@ def test_a_question_that_a_folder_repeats_is_taken_once_and_said(tmp_path: Path)
     questions = load_questions(tmp_path)
     assert [question.id for question in questions.questions] == ["baker_1", "baker_2"]
     assert "baker.txt:3" in questions.notes[0]
+
+
+def test_occupations_in_another_script_keep_ids_of_their_own_and_one_occupation_has_one_file(tmp_path: Path) -> None:
+    for name in ("\u770b\u8b77\u5e2b", "\u5927\u5de5", "c", "c++"):
+        (tmp_path / f"{name}.txt").write_text("Why?\nHow?\n", encoding="utf-8")
+    questions = load_questions(tmp_path)
+    assert len(questions.occupations) == 4
+    assert len({question.id for question in questions.questions}) == 8
+    (tmp_path / "truck driver.txt").write_text("Where?\n", encoding="utf-8")
+    (tmp_path / "truck_driver.txt").write_text("When?\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"truck_driver.txt: occupation 'truck driver' is that of truck driver.txt too"):
+        load_questions(tmp_path)
+
+
+def test_a_folder_named_like_a_question_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "baker.txt").mkdir()
+    with pytest.raises(UserError, match=r"baker.txt: cannot be read"):
+        load_questions(tmp_path)

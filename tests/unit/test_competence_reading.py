@@ -165,6 +165,12 @@ def test_sentences_do_not_end_at_abbreviations_numbers_or_initials() -> None:
     ]
 
 
+def test_no_and_etc_end_sentences_unless_the_sentence_goes_on() -> None:
+    assert sentences("The answer is no. You should wait.") == ["The answer is no.", "You should wait."]
+    assert sentences("Bring nails, screws, etc. Then start.") == ["Bring nails, screws, etc.", "Then start."]
+    assert sentences("Nails, etc. are in box No. 5, see fig. 3.") == ["Nails, etc. are in box No. 5, see fig. 3."]
+
+
 def test_graded_passages_are_put_in_their_order() -> None:
     graded = sorted(load_graded(), key=lambda passage: passage.order)
     found = [read_text(passage.text, EASY) for passage in graded]

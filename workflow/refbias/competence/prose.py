@@ -31,9 +31,11 @@ _INLINE = (
 _CLOSERS = "\"'\u201d\u2019)]"
 ENDS = ".!?\u2026"
 _ABBREVIATION = re.compile(
-    r"(?:\b(?:[A-Za-z]|Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|vs|etc|approx|no|fig|e\.g|i\.e|a\.m|p\.m|Ph\.D|U\.S|U\.K))\.$",
+    r"(?:\b(?:[A-Za-z]|Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|vs|approx|e\.g|i\.e|Ph\.D|U\.S|U\.K))\.$",
     re.IGNORECASE,
 )
+# these may end a sentence as well, and are abbreviations where a number follows
+_BEFORE_NUMBER = re.compile(r"\b(?:no|fig)\.$", re.IGNORECASE)
 _BREAK = re.compile(rf"[{re.escape(ENDS)}]+[{re.escape(_CLOSERS)}]*(?=\s|$)")
 
 
@@ -142,6 +144,8 @@ def sentences(prose: str) -> list[str]:
         until = prose[start : match.end()]
         rest = prose[match.end() :].lstrip()
         if match.group().startswith(".") and _ABBREVIATION.search(until) and rest:
+            continue
+        if rest[:1].isdigit() and _BEFORE_NUMBER.search(until):
             continue
         if rest and rest[0].islower() and match.group()[0] in ".\u2026":
             continue

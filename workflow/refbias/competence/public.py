@@ -4,6 +4,7 @@ They are plain text with one sentence a line: a folder of ``<occupation>.txt``, 
 and two files of experts' and of novices' sentences. They carry no licence, so they are neither shipped nor fetched.
 """
 
+import itertools
 import re
 from collections import Counter
 from pathlib import Path
@@ -42,25 +43,39 @@ def load_question_folder(folder: Path) -> Questions:
     Raises
     ------
     UserError
-        If the folder has no such file, or an occupation has no questions.
+        If the folder has no such file, two files are of one occupation, or an occupation has no questions.
     """
     files = sorted(path for path in folder.glob("*.txt") if not path.name.startswith("."))
     if not files:
         raise UserError(f"{folder}: no file <occupation>.txt in it: name the folder of the question files")
     questions, notes = [], []
+    file_of: dict[str, Path] = {}
+    slugs: set[str] = set()
     for path in files:
         occupation = " ".join(path.stem.replace("_", " ").split())
-        if not path.read_bytes().strip():
+        other = file_of.setdefault(occupation.casefold(), path)
+        if other is not path:
+            raise UserError(f"{path}: occupation {occupation!r} is that of {other.name} too: rename or join the files")
+        lines = _lines(path, empty_allowed=True)
+        if not lines:
             raise UserError(f"{path}: occupation {occupation!r} has no questions: add some, or remove the file")
+        slug = _new_slug(occupation, slugs)
+        slugs.add(slug)
         first: dict[str, int] = {}
-        for line, text in _lines(path):
+        for line, text in lines:
             if text.casefold() in first:
                 notes.append(f"{path}:{line}: the question stands on line {first[text.casefold()]} too, taken once")
                 continue
             first[text.casefold()] = line
-            slug = re.sub(r"[^a-z0-9]+", "_", occupation.lower()).strip("_")
             questions.append(Question(occupation, f"{slug}_{len(first)}", text))
     return Questions(tuple(questions), tuple(notes))
+
+
+def _new_slug(occupation: str, taken: set[str]) -> str:
+    """Return a plain name that none of `taken` is; names in other scripts, or that differ in signs, get a number."""
+    slug = re.sub(r"[^a-z0-9]+", "_", occupation.lower()).strip("_") or "occupation"
+    numbers = (f"{slug}_{number}" for number in itertools.count(2))
+    return slug if slug not in taken else next(found for found in numbers if found not in taken)
 
 
 def load_pair_files(expert: Path | str, novice: Path | str) -> Pairs:
@@ -89,7 +104,7 @@ def load_pair_files(expert: Path | str, novice: Path | str) -> Pairs:
     return enough_pairs(Pairs(tuple(pairs), tuple(notes)), f"{expert}, {novice}")
 
 
-def _lines(path: Path) -> list[tuple[int, str]]:
+def _lines(path: Path, *, empty_allowed: bool = False) -> list[tuple[int, str]]:
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
@@ -97,6 +112,6 @@ def _lines(path: Path) -> list[tuple[int, str]]:
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: byte {error.start + 1} is not UTF-8: save the file as UTF-8") from error
     found = [(number, " ".join(line.split())) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
-    if not found:
+    if not found and not empty_allowed:
         raise UserError(f"{path}: holds no line: write one sentence a line")
     return found

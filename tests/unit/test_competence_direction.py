@@ -1,5 +1,8 @@
 """The expertise direction: planted ones are found, what is common to all states is not, BOS never enters."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +106,11 @@ def test_the_layer_is_the_one_that_separates_held_out_pairs(planted: np.ndarray,
     assert (again.layer, again.centre, again.notes) == (found.layer, found.centre, found.notes)
     np.testing.assert_array_equal(again.vector, found.vector)
     np.testing.assert_array_equal(again.differences, found.differences)
+    (tmp_path / "direction.json").write_text(
+        (tmp_path / "direction.json").read_text().replace('"layer": 3,', '"layer": 9,', 1)
+    )
+    with pytest.raises(UserError, match="layer 9 is not among its layers"):
+        read_direction(tmp_path)
     assert candidates(18, (0.25, 0.75)) == list(range(5, 14))
     assert candidates(1, (0.25, 0.75)) == [1]
 
@@ -132,6 +140,33 @@ def test_the_score_is_the_projection_whatever_the_length_of_the_direction(plante
     np.testing.assert_allclose([row[6] for row in rows], by_hand, rtol=1e-4)
     np.testing.assert_allclose([row[7] for row in rows], np.array(by_hand) / 2, rtol=1e-4)
     assert all(abs(row[8]) <= 1 for row in rows)
+
+
+def test_the_projection_is_not_rounded_to_a_short_number_type(planted: np.ndarray) -> None:
+    """States of size 100 differ by 0.01 along the direction: bfloat16 would step by a half."""
+    along = planted / np.sqrt((planted**2).sum())
+    states = (100 * along + 0.01 * np.arange(5)[:, np.newaxis] * along).astype(np.float32)
+    np.testing.assert_allclose(np.diff(expertise(states, planted)), 0.01, atol=1e-5)
+
+
+def test_random_directions_do_not_depend_on_the_process() -> None:
+    code = (
+        "import numpy as np, sys; from refbias.competence.direction import gaussian, sign_flips;"
+        "rows = np.arange(12.0).reshape(4, 3);"
+        "sys.stdout.write(gaussian(5, 3, seed=2).tobytes().hex() + sign_flips(rows, 4, seed=2).tobytes().hex())"
+    )
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(told) == 1
+    assert told.pop()
 
 
 def test_random_directions_give_each_attributes_mean(planted: np.ndarray) -> None:

@@ -1,6 +1,7 @@
 """Tables, figures and pages of the competence lens, from made-up subjects with planted effects."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import pandas as pd
 import pytest
 
 from refbias.cli.main import main
-from refbias.competence.results import load_subjects
+from refbias.competence.results import load_subject, load_subjects
 from refbias.errors import UserError
 from refbias.figures.competence import draw, forest, hiring, occupations
 from refbias.figures.competence_model import layers, steering
@@ -116,6 +117,44 @@ def test_curves_of_layers_and_steering_are_the_stored_ones(results: Path) -> Non
     assert subject.steering is not None
     stored = subject.steering.query("direction == 'expertise'").sort_values("alpha")
     np.testing.assert_allclose(np.asarray(line.get_ydata()), stored["yes_logit"])
+
+
+def test_ablation_and_steering_along_the_axis_of_db_are_printed(results: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "m" / "reference"
+    shutil.copytree(results / MODEL / "reference", folder)
+    kept = {"layer": 3, "contrast_id": "woman_man", "family": "gender", "role": "irrelevant"}
+    ablation = [
+        {**kept, "arm": "plain", "perplexity": 20.0, "reading_level": 7.5, "yes_logit": 0.25, "mean_E": 4.0},
+        {**kept, "arm": "ablated", "perplexity": 21.5, "reading_level": None, "yes_logit": 0.5, "mean_E": 1.0},
+    ]
+    pd.DataFrame(ablation).assign(mean_E_normalised=[0.8, 0.2]).to_csv(folder / "mitigation.csv", index=False)
+    steps = [
+        {"alpha": alpha, "group": "women", "score": score, "n": n, "n_missing": 4 - n, "perplexity": 20 + alpha}
+        for alpha, score, n in ((2, 0.5, 4), (-2, None, 0), (0, 0.25, 4))
+    ]
+    pd.DataFrame(steps).assign(benchmark="toxigen").to_csv(folder / "axis.csv", index=False)
+    found = {table.name: table.text for table in tables([load_subject(folder)])}
+    ablated = found["competence_mitigation"]
+    assert [row[2:] for row in ablated.rows] == [
+        ("as it is", "woman against man", "irrelevant", "0.80", "20.00", "7.50", "0.25"),
+        ("taken out", "woman against man", "irrelevant", "0.20", "21.50", "\u2013", "0.50"),
+    ]
+    axis = found["competence_axis"]
+    assert [row[3:] for row in axis.rows] == [
+        ("Women", "\u22122.0", "\u2013", "0", "4", "18.00"),
+        ("Women", "0.0", "0.25", "4", "0", "20.00"),
+        ("Women", "2.0", "0.50", "4", "0", "22.00"),
+    ]
+
+
+def test_a_direction_that_held_out_pairs_contradict_is_warned_of(results: Path) -> None:
+    from dataclasses import replace
+
+    subject = load_subjects(results)[0]
+    for gap, warned in ((-0.5, True), (0.5, False)):
+        layers_of = [{"layer": 1, "gap_held_out": -9.0}, {"layer": 2, "gap_held_out": gap}]
+        told = warnings([replace(subject, direction={"layer": 2, "layers": layers_of})])
+        assert any("held-out experts do not lie higher" in line for line in told) == warned
 
 
 def test_what_was_not_run_is_not_drawn(results: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from refbias.benchmarks.base import Sampling
 from refbias.cli.competence_answer import answer
 from refbias.cli.competence_axis import axis
 from refbias.cli.competence_hire import hire
@@ -181,6 +182,28 @@ def test_a_second_run_gives_the_same_numbers(
         assert (tmp_path / name).read_bytes() == (results / "reference" / name).read_bytes()
 
 
+def test_the_settings_of_the_answers_are_those_that_are_generated_with(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import refbias.competence.behaviour as behaviour
+
+    asked: list[Any] = []
+    real = behaviour.generate
+
+    def seen(model: Any, tokenizer: Any, requests: Any, sampling: Any, *more: Any, **named: Any) -> Any:
+        asked.append(sampling)
+        return real(model, tokenizer, requests, sampling, *more, **named)
+
+    monkeypatch.setattr(behaviour, "generate", seen)
+    chosen = {"samples": 2, "temperature": 0.6, "top_p": 0.8, "max_new_tokens": 3, "without_occupation": False}
+    small = {**CONFIG, "competence": {"occupations": 1, "questions": 1, "answer": chosen}}
+    own = ["--reference", str(models["reference"]), "--output", str(tmp_path)]
+    answer(["--settings", slices.competence_answer_slice(from_mapping(small), "tiny", "reference"), *own])
+    assert asked == [Sampling(samples=2, temperature=0.6, top_p=0.8, max_new_tokens=3)]
+    rows = _rows(tmp_path / "behaviour.csv")
+    assert {row["sample"] for row in rows} == {"0", "1"}
+
+
 def test_what_a_stage_lacks_is_said(config: Config, models: dict[str, Path], tmp_path: Path) -> None:
     own = ["--reference", str(models["reference"]), "--output", str(tmp_path)]
     with pytest.raises(UserError, match="--unharmful: missing: full-h030 lies between two endpoints"):
@@ -197,6 +220,9 @@ def test_what_a_stage_lacks_is_said(config: Config, models: dict[str, Path], tmp
         ({"checkpoints": [0.25]}, r"competence.checkpoints': 0.25 is not among the weights"),
         ({"data": {"expert_file": "x"}}, "expert_file and novice_file belong together"),
         ({"n_random": 100}, r"competence.n_random'"),
+        ({"occupations": -1}, r"competence.occupations"),
+        ({"occupations": []}, r"competence.occupations"),
+        ({"hiring": {"alpha": 0}}, r"competence.hiring.alpha"),
         ({"axis": {"benchmark": "decodingtrust"}}, r"competence.axis.benchmark': decodingtrust is not in this run"),
         ({"layer_range": [0.8, 0.2]}, "the first depth lies beyond the second"),
         ({"steering": {"alpha": 1}}, r"unknown key 'competence.steering.alpha': did you mean 'alphas'"),

@@ -136,6 +136,15 @@ def test_a_tiny_but_certain_effect_counts_as_none() -> None:
     assert "although it is told from 0" in reason
 
 
+def test_a_movement_names_only_the_controls_that_it_was_held_to() -> None:
+    effect = Effect("a", "f", "irrelevant", "E", 64, 0, 1.0, 2.0, 0.8, 1.2, 1e-4, 1e-3)
+    placebo = replace(effect, contrast_id="p", role="placebo", mean=0.1)
+    beyond = replace(effect, random_percentile=0.99)
+    assert finding(effect, None, Criteria()) == ("moves", "told from 0")
+    assert finding(beyond, None, Criteria()) == ("moves", "told from 0, random directions")
+    assert finding(beyond, placebo, Criteria()) == ("moves", "told from 0, random directions, placebos")
+
+
 def test_hiring_gets_verdicts_of_its_own(tmp_path: Path) -> None:
     plant = Plant(hiring={"black_women": -0.5, "black_men": -0.5})
     found = analyse(write_subject(tmp_path, plant), CONTRASTS, FAST)

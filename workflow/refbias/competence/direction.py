@@ -293,6 +293,8 @@ def read_direction(folder: Path) -> Direction:
         layer, centre = int(data.pop("layer")), float(data.pop("centre"))
         differences = tensors.pop("differences")
         vectors = {int(name.removeprefix("layer_")): vector for name, vector in tensors.items()}
+        if layer not in vectors or layer not in {fact.layer for fact in facts}:
+            raise ValueError(f"layer {layer} is not among its layers")
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{folder}: no direction ({error}): run refbias competence represent again") from None
     return Direction(layer, vectors, differences, centre, facts, data)

@@ -22,7 +22,7 @@ REFERENCE = "reference"
 _NAMES = frozenset(
     {
         *("attribute_id", "occupation", "question_id", "contrast_id", "family", "measure", "kind", "direction"),
-        *("resume_id", "quality", "role", "name", "group", "arm", "parsed"),
+        *("resume_id", "quality", "role", "name", "group", "arm", "parsed", "benchmark"),
         *("model", "subject", "task", "outcome", "representation", "behaviour", "equivalent"),
     }
 )
@@ -80,7 +80,11 @@ ARM_COLUMNS = (
     *("arm", "group", "n", "yes_logit_minus_no", "p_yes", "n_readable", "yes_share", "yes_low", "yes_high"),
     *("to_yes", "to_no", "mcnemar_p"),
 )
-MITIGATION_COLUMNS = ("arm", "perplexity", "contrast_id", "mean_E")
+MITIGATION_COLUMNS = (
+    *("arm", "perplexity", "reading_level", "yes_logit", "layer", "contrast_id", "family", "role"),
+    *("mean_E", "mean_E_normalised"),
+)
+AXIS_COLUMNS = ("alpha", "benchmark", "group", "score", "n", "n_missing", "perplexity")
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,7 @@ class Subject:
         Tables of `refbias.competence.analysis`.
     verdicts
         ``verdicts.json``.
-    steering, mitigation
+    steering, mitigation, axis
         Tables of those names.
     direction
         ``direction.json``.
@@ -111,6 +115,7 @@ class Subject:
     steering: pd.DataFrame | None = None
     mitigation: pd.DataFrame | None = None
     direction: Mapping[str, Any] | None = None
+    axis: pd.DataFrame | None = None
 
     @property
     def slug(self) -> str:
@@ -141,6 +146,7 @@ def load_subject(folder: Path) -> Subject:
         _optional(folder / "steering.csv", STEERING_COLUMNS),
         _optional(folder / "mitigation.csv", MITIGATION_COLUMNS),
         read_json(direction) if direction.is_file() else None,
+        _optional(folder / "axis.csv", AXIS_COLUMNS),
     )
 
 

@@ -99,7 +99,10 @@ def finding(effect: Effect, placebo: Effect | None, criteria: Criteria) -> tuple
         return "undecided", f"no larger than along random directions ({below} % of them move less)"
     if placebo is not None and placebo.mean is not None and abs(effect.mean) <= abs(placebo.mean):
         return "undecided", f"no larger than the placebo {placebo.contrast_id}"
-    return "moves", "told from 0, from random directions and from placebos" if effect.measure == "E" else "told from 0"
+    beyond = ["0"]
+    beyond += ["random directions"] if effect.random_percentile is not None else []
+    beyond += ["placebos"] if placebo is not None and placebo.mean is not None else []
+    return "moves", f"told from {', '.join(beyond)}"
 
 
 def _largest(effects: Iterable[Effect]) -> Effect | None:

@@ -12,6 +12,7 @@ from refbias.config.stimuli import StimuliSettings
 
 Regime = Literal["full", "lora"]
 Share = Annotated[float, Field(ge=0, le=1)]
+Occupations = Annotated[int, Field(ge=1)] | Annotated[list[str], Field(min_length=1)]
 
 
 class CompetenceData(Strict):
@@ -85,7 +86,7 @@ class SteeringSettings(Strict):
 class HiringSettings(Strict):
     """The hiring task, without steering and along the direction both ways."""
 
-    alpha: float | Literal["auto"] = Field(
+    alpha: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
         default="auto", description="Multiple of the direction; `auto` = the largest that perplexity allows both ways."
     )
     names: int | None = Field(default=None, ge=1, description="Names a group; empty = all.")
@@ -126,7 +127,7 @@ class CompetenceSettings(Strict):
     """Occupational competence, by the target `competence`."""
 
     data: CompetenceData = Field(default=CompetenceData(), description="Files of the lens.")
-    occupations: int | list[str] | None = Field(
+    occupations: Occupations | None = Field(
         default=None, description="The first so many occupations, or some by name; empty = all."
     )
     questions: int | None = Field(default=None, ge=1, description="Questions an occupation; empty = all.")
@@ -166,7 +167,7 @@ class CompetenceStage(Strict):
     chat_format: ChatFormat
     seed: int
     data: CompetenceData
-    occupations: int | list[str] | None
+    occupations: Occupations | None
     questions: int | None
 
 

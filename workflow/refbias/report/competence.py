@@ -28,8 +28,10 @@ _TITLES = {
     "competence_contrasts": "Contrasts",
     "competence_attributes": "By what the person says",
     "competence_hiring": "Hiring",
+    "competence_mitigation": "The direction taken out",
+    "competence_axis": "Steering along the axis of dB",
 }
-_FOLDED = frozenset({"competence_contrasts", "competence_attributes"})
+_FOLDED = frozenset({"competence_contrasts", "competence_attributes", "competence_mitigation", "competence_axis"})
 _PICTURES = {
     "forest": "Contrasts on score and behaviour",
     "occupations": "Contrasts by occupation",
@@ -109,6 +111,7 @@ def warnings(subjects: Sequence[Subject]) -> Iterator[str]:
     """Say what to know before the numbers are believed."""
     for subject in subjects:
         where = _where(subject)
+        yield from _weak_direction(subject)
         levels = subject.effects[subject.effects["measure"] == "L"]
         total = levels["n"].sum() + levels["n_missing"].sum()
         if total and levels["n_missing"].sum() / total > MOST_MISSING:
@@ -127,6 +130,16 @@ def warnings(subjects: Sequence[Subject]) -> Iterator[str]:
             yield f"{where}: {jobs} occupations: intervals over so few are too narrow."
         for note in subject.verdicts.get("notes", []):
             yield f"{where}: {note}."
+
+
+def _weak_direction(subject: Subject) -> Iterator[str]:
+    direction = subject.direction or {}
+    chosen = [row for row in direction.get("layers", []) if row.get("layer") == direction.get("layer")]
+    if any(row.get("gap_held_out", 1.0) <= 0 for row in chosen):
+        yield (
+            f"{_where(subject)}: held-out experts do not lie higher along the direction than novices, so that E in "
+            "expert\u2013novice gaps has no meaning here."
+        )
 
 
 def _pictures(subjects: Sequence[Subject], folder: Path) -> Iterator[Picture]:

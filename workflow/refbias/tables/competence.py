@@ -12,7 +12,7 @@ from refbias.competence.records import BASELINE, OCCUPATION
 from refbias.competence.results import REFERENCE, Subject
 from refbias.tables.cells import TextTable
 from refbias.tables.formats import count, interval, number, p_value, percent
-from refbias.tables.labels import plain_name, regime_label
+from refbias.tables.labels import benchmark_label, plain_name, regime_label, score_label
 from refbias.tables.printed import digits, printed
 
 ROLES = ("relevant", "irrelevant", "placebo")
@@ -26,6 +26,7 @@ MEASURE_LABELS = {
     "hiring_E": "E at the hiring prompt",
 }
 FAMILY_LABELS = {"income": "Income", "hand": "Handedness (placebo)", "drink": "Drink (placebo)"}
+ABLATION_LABELS = {"plain": "as it is", "ablated": "taken out"}
 ARM_LABELS = {"none": "no steering", "plus": "towards expert", "minus": "towards novice"}
 TASK_LABELS = {"answers": "answers", "hiring": "hiring"}
 _PROPER = {"asian": "Asian", "black": "Black", "hispanic": "Hispanic"}
@@ -58,6 +59,16 @@ CAPTIONS = {
         "The hiring task by steering and group of names. P(Yes): mean share of Yes over its spellings at the first new "
         "token. Said Yes: of the answers that could be read, with Wilson 95 % CI. To Yes and to No: changed answers "
         "against no steering, with McNemar's exact p."
+    ),
+    "competence_mitigation": (
+        "The direction taken out (affine ablation) at its layer: contrasts of E at the last layer (in gaps of held-out "
+        "experts and novices there), and what it costs: perplexity on neutral sentences, reading level of greedy "
+        "answers, hiring logit."
+    ),
+    "competence_axis": (
+        "Steering along the axis that dB is about (mean state of positive less negative attribute sentences): a "
+        "benchmark's score by group and strength; alpha 0 is no steering. The scorer, perhaps a stand-in, is named in "
+        "axis.manifest.json."
     ),
 }
 
@@ -279,6 +290,62 @@ def hiring_table(subjects: Sequence[Subject]) -> CompetenceTable | None:
     return CompetenceTable(name, frame, printed(shown, headers, formats), CAPTIONS[name])
 
 
+def mitigation_table(subjects: Sequence[Subject]) -> CompetenceTable | None:
+    """Return contrasts, behaviour and perplexity with and without the direction; None where it was never taken out."""
+    tried = [subject for subject in subjects if subject.mitigation is not None]
+    if not tried:
+        return None
+    frame = _of_all(tried, {subject.slug: subject.mitigation for subject in tried if subject.mitigation is not None})
+    shown = _named(frame).assign(
+        arm=[ABLATION_LABELS.get(str(arm), str(arm)) for arm in frame["arm"]], role=frame["role"].astype(str)
+    )
+    headers = {
+        **_SUBJECT_HEADERS,
+        "arm": "Direction",
+        "contrast_id": "Contrast",
+        "role": "Role",
+        "mean_E_normalised": "E at the last layer",
+        "perplexity": "Perplexity",
+        "reading_level": MEASURE_LABELS["L"],
+        "yes_logit": MEASURE_LABELS["hiring"],
+    }
+    formats = dict.fromkeys(("mean_E_normalised", "perplexity", "reading_level", "yes_logit"), digits(2))
+    name = "competence_mitigation"
+    return CompetenceTable(name, frame, printed(shown, headers, formats), CAPTIONS[name])
+
+
+def axis_table(subjects: Sequence[Subject]) -> CompetenceTable | None:
+    """Return a benchmark's scores at each step along the axis of dB; None where no subject was steered along it."""
+    tried = [subject for subject in subjects if subject.axis is not None]
+    if not tried:
+        return None
+    frame = _of_all(tried, {subject.slug: subject.axis for subject in tried if subject.axis is not None})
+    shown = _named(frame).assign(
+        group=[plain_name(str(group)) for group in frame["group"]],
+        benchmark=[f"{benchmark_label(str(name))}, {score_label(str(name))}" for name in frame["benchmark"]],
+    )
+    shown = shown.sort_values(["model", "subject", "benchmark", "group", "alpha"], kind="stable")
+    headers = {
+        **_SUBJECT_HEADERS,
+        "benchmark": "Benchmark",
+        "group": "Group",
+        "alpha": "alpha",
+        "score": "Score",
+        "n": "Responses",
+        "n_missing": "Not scored",
+        "perplexity": "Perplexity",
+    }
+    formats = {
+        "alpha": digits(1),
+        "score": digits(2),
+        "n": count,
+        "n_missing": count,
+        "perplexity": digits(2),
+    }
+    name = "competence_axis"
+    return CompetenceTable(name, frame, printed(shown, headers, formats), CAPTIONS[name])
+
+
 def tables(subjects: Sequence[Subject]) -> list[CompetenceTable]:
     """Return every table that the subjects allow, verdicts first."""
     found = [
@@ -287,6 +354,8 @@ def tables(subjects: Sequence[Subject]) -> list[CompetenceTable]:
         contrasts_table(subjects),
         attributes_table(subjects),
         hiring_table(subjects),
+        mitigation_table(subjects),
+        axis_table(subjects),
     ]
     return [table for table in found if table is not None]
 

@@ -12,6 +12,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from refbias.competence.results import ARMS, Subject
 from refbias.figures.competence_model import layers, steering
@@ -143,6 +144,8 @@ def _heat(figure: Figure, axes: Axes, values: npt.NDArray[np.float64], label: st
     bar = figure.colorbar(image, ax=axes, location="bottom", shrink=0.8, aspect=30, pad=0.02)
     bar.set_label(label, fontsize=8)
     bar.ax.tick_params(labelsize=7.5)
+    bar.locator = MaxNLocator(5)
+    bar.update_ticks()
 
 
 def hiring(subject: Subject) -> Figure:
@@ -193,7 +196,17 @@ def _said(axes: Axes, rows: pd.DataFrame) -> None:
         unread = int(row["n"] - row["n_readable"])
         if unread:
             text = f"{unread} of {int(row['n'])}\nunreadable"
-            axes.annotate(text, (place, row["yes_high"]), (0, 4), textcoords="offset points", ha="center", fontsize=7)
+            # beside the line, towards the middle: above it the title stands
+            side = -1 if place == len(rows) - 1 else 1
+            axes.annotate(
+                text,
+                (place, (row["yes_low"] + row["yes_high"]) / 2),
+                (6 * side, 0),
+                textcoords="offset points",
+                ha="right" if side < 0 else "left",
+                va="center",
+                fontsize=7,
+            )
 
 
 def draw(subjects: Sequence[Subject]) -> Iterator[tuple[str, Figure]]:

@@ -18,10 +18,12 @@ from refbias.metamorphic.gate import (
     append_history,
     as_json,
     check_baseline,
+    check_complete,
     evaluate,
     exit_code,
     junit,
     markdown,
+    not_compared,
     read_baseline,
 )
 from refbias.metamorphic.held_out import key_of, read_held_out
@@ -141,7 +143,11 @@ def _subjects(folder: Path) -> dict[str, Path]:
 
 def _gate(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="refbias metamorphic gate")
-    parser.add_argument("results", type=Path, help="folder that holds questions.jsonl and answers.jsonl, at any depth")
+    parser.add_argument(
+        "results",
+        type=Path,
+        help="folder that holds questions.jsonl and answers.jsonl, at any depth",
+    )
     parser.add_argument("--min-resiliency", type=float, required=True, help="per cent")
     parser.add_argument("--per-category", action="store_true", help="check every relation in every category too")
     parser.add_argument("--lower-bound", action="store_true", help="compare the lower bound, not the value")
@@ -155,21 +161,22 @@ def _gate(argv: list[str]) -> int:
     names = ("min_resiliency", "per_category", "lower_bound", "max_drop", "min_answers", "max_unusable")
     criteria = Criteria(**{name: getattr(options, name) for name in names})
     baseline = read_baseline(options.baseline) if options.baseline else None
-    checks = [
-        check
-        for subject, folder in _subjects(options.results).items()
-        for check in evaluate(subject, _cells(folder, seed=0), criteria, baseline)
-    ]
+    cells = {subject: _cells(folder, seed=0) for subject, folder in _subjects(options.results).items()}
+    checks = [check for subject, own in cells.items() for check in evaluate(subject, own, criteria, baseline)]
     if baseline is not None:
         check_baseline(checks, baseline, options.baseline)
+    apart = not_compared(checks, cells, baseline) if baseline is not None else []
+    outcome, text = as_json(checks, criteria, apart), markdown(checks, apart)
     if options.output:
-        write_json(options.output / "gate.json", as_json(checks, criteria))
-        write_text(options.output / "gate.xml", junit(checks))
-        write_text(options.output / "gate.md", markdown(checks))
+        write_json(options.output / "gate.json", outcome)
+        write_text(options.output / "gate.xml", junit(checks, apart))
+        write_text(options.output / "gate.md", text)
     if options.history:
-        append_history(options.history, checks, criteria, datetime.datetime.now(datetime.UTC))
-    print(markdown(checks), end="")
-    return exit_code(checks)
+        append_history(options.history, outcome, datetime.datetime.now(datetime.UTC))
+    print(text, end="")
+    # last: what was found is on record before it is refused
+    check_complete(apart, options.baseline)
+    return exit_code(checks, apart)
 
 
 def _mitigation_set(argv: list[str]) -> int:
@@ -213,7 +220,7 @@ _MODULES = {
 
 
 def main(argv: list[str]) -> int:
-    """Run a sub-command; the gate's exit code is 0 passed, 1 failed, 3 undefined."""
+    """Run a sub-command; the gate's exit code is 0 passed, 1 failed, 2 refused, 3 undefined."""
     if argv and argv[0] in ("-h", "--help"):
         print(f"usage: refbias metamorphic {{{','.join((*_COMMANDS, *_MODULES))}}} [options]\n\n{__doc__}")
         raise SystemExit(PASS)

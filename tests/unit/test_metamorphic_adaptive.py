@@ -188,6 +188,29 @@ def test_the_gate_finds_the_questions_of_the_run(tmp_path: Path, questions: list
     assert read_questions(tmp_path / "metamorphic" / "questions" / "questions.jsonl")
 
 
+def test_the_gate_leaves_the_open_questions_out_unless_they_are_named(
+    tmp_path: Path, questions: list[Question]
+) -> None:
+    plain = tmp_path / "run" / "answers" / "m" / "reference" / "plain"
+    sources = [question for question in questions if question.relation == "source"]
+    write_questions(tmp_path / "run" / "questions" / "questions.jsonl", sources)
+    write_answers(plain / "answers.jsonl", [answer(question, "BOTH") for question in sources])
+    write_answers(plain / "open" / "answers.jsonl", [answer(question, "PICK_A") for question in sources])
+    # a folder of one's own may have the name
+    own = tmp_path / "run" / "open"
+    write_questions(own / "questions.jsonl", sources)
+    write_answers(own / "answers.jsonl", [answer(question, "BOTH") for question in sources])
+    command = ["--min-resiliency", "90", "--output", str(tmp_path / "gate")]
+    for folder, code, subjects in (
+        (tmp_path / "run", 0, {"answers/m/reference/plain", "open"}),
+        (plain, 0, {"plain"}),
+        (plain / "open", 1, {"open"}),
+    ):
+        assert main(["metamorphic", "gate", str(folder), *command]) == code
+        checks = read_json(tmp_path / "gate" / "gate.json")["checks"]
+        assert {check["subject"] for check in checks} == subjects
+
+
 def test_unknown_questions_of_an_earlier_run_are_refused(tmp_path: Path, questions: list[Question]) -> None:
     from refbias.cli.metamorphic_adaptive import _earlier
 

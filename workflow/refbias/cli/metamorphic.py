@@ -29,7 +29,7 @@ from refbias.metamorphic.gate import (
 from refbias.metamorphic.held_out import key_of, read_held_out
 from refbias.metamorphic.questions import Question, read_questions, write_questions
 from refbias.metamorphic.relations import DEFAULT, flips, parse_chains, with_mutants
-from refbias.metamorphic.results import MITIGATED
+from refbias.metamorphic.results import FEW_SHOT, MITIGATED, OPEN, PLAIN
 from refbias.metamorphic.sampling import PER_CATEGORY, sample_sources
 from refbias.metamorphic.validation import validate
 
@@ -134,10 +134,17 @@ def _summary(argv: list[str]) -> int:
     return PASS
 
 
+def _beside_a_reading(folder: Path, found: set[Path]) -> bool:
+    """Tell whether answers are the open ones of a reading, which are asked for their variety."""
+    above = folder.absolute().parent
+    return folder.name == OPEN and (folder.parent in found or above.name in (PLAIN, FEW_SHOT))
+
+
 def _subjects(folder: Path) -> dict[str, Path]:
     found = {path.parent for path in folder.rglob("answers.jsonl")} if folder.is_dir() else set()
     if not found:
         raise UserError(f"{folder}: holds no answers.jsonl: give a folder of results")
+    found -= {path for path in found if path != folder and _beside_a_reading(path, found)}
     return {str(path.relative_to(folder)) if path != folder else folder.name: path for path in sorted(found)}
 
 
@@ -146,7 +153,7 @@ def _gate(argv: list[str]) -> int:
     parser.add_argument(
         "results",
         type=Path,
-        help="folder that holds questions.jsonl and answers.jsonl, at any depth",
+        help="folder that holds questions.jsonl and answers.jsonl, at any depth; open/ of a reading is left out",
     )
     parser.add_argument("--min-resiliency", type=float, required=True, help="per cent")
     parser.add_argument("--per-category", action="store_true", help="check every relation in every category too")

@@ -161,6 +161,12 @@ def test_sentences_follow_from_the_tables(frames: dict[str, pd.DataFrame]) -> No
     assert "none of 6 relations changes" in told
     assert "fine-tuning: on held-out pairs and properties resiliency" in told
     assert told.count("which chance can explain") >= 1
+    flip = frames["model_relation"].query("subject == 'reference' and reading == 'plain' and relation == 'MR5'").iloc[0]
+    assert flip["coherent"] + flip["incoherent"] == flip["both_biased"] > 0
+    assert (
+        f"of {flip['both_biased']:.0f} questions biased at both poles of the property, {flip['coherent']:.0f} pick "
+        f"opposite groups (a coherent stereotype) and {flip['incoherent']:.0f} the same group (incoherent)." in told
+    )
     moved = {**frames, "model_relation": frames["model_relation"].copy()}
     at = moved["model_relation"].query("subject == 'reference' and reading == 'plain' and relation == 'MR4'").index
     moved["model_relation"].loc[at, ["mcnemar_holm", "hidden", "vanished"]] = [0.001, 30, 2]

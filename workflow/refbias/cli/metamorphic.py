@@ -142,9 +142,9 @@ def _beside_a_reading(folder: Path, found: set[Path]) -> bool:
 
 def _subjects(folder: Path) -> dict[str, Path]:
     found = {path.parent for path in folder.rglob("answers.jsonl")} if folder.is_dir() else set()
-    if not found:
-        raise UserError(f"{folder}: holds no answers.jsonl: give a folder of results")
     found -= {path for path in found if path != folder and _beside_a_reading(path, found)}
+    if not found:
+        raise UserError(f"{folder}: holds no answers.jsonl, but for open questions: give a folder of results")
     return {str(path.relative_to(folder)) if path != folder else folder.name: path for path in sorted(found)}
 
 

@@ -12,6 +12,7 @@ import pandas as pd
 from refbias.artifacts import read_json
 from refbias.errors import UserError
 from refbias.metamorphic.beside_db import TOPICS, disagreements
+from refbias.metamorphic.relations import FLIP
 from refbias.report.pictures import Picture, picture
 from refbias.report.sections import Section, SectionTable
 from refbias.report.sections import page as _page
@@ -76,6 +77,13 @@ def _reference(frame: pd.DataFrame, model: str) -> Iterator[str]:
             f"questions ({one['hidden']:.0f} came to light, {one['vanished']:.0f} vanished of {one['n_pairs']:.0f}; "
             f"McNemar, Holm {p_statement(one['mcnemar_holm'])})."
         )
+    for _, one in own[own["relation"] == FLIP].iterrows():
+        if one["both_biased"] > 0:
+            yield (
+                f"{model}, reference: of {one['both_biased']:.0f} questions biased at both poles of the property, "
+                f"{one['coherent']:.0f} pick opposite groups (a coherent stereotype) and {one['incoherent']:.0f} the "
+                "same group (incoherent)."
+            )
 
 
 def _mitigated(frame: pd.DataFrame, model: str) -> Iterator[str]:

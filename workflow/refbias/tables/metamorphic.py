@@ -50,10 +50,11 @@ CAPTIONS = {
     "model_relation": (
         "Bias resiliency, (1 - biased/answers) x 100, by model and relation, with Wilson 95 % CI. Unsure: share of "
         "answers that could not be read; they count neither way. Hidden: source unbiased, rewording biased; vanished: "
-        "the other way; flipped: biased both times, but for the other group. McNemar's exact test is the apt one, "
-        "since source and rewording are paired; chi-square (without and with Yates' correction) takes them as "
-        "independent. Holm and BH over the relations of a row's subject. A mitigated model: held-out pairs and "
-        "properties only."
+        "the other way; flipped: biased both times, but for the other group. Under MR5 opposite groups for opposite "
+        "poles are a coherent stereotype, the same group for both is incoherent (columns coherent and incoherent of "
+        "the CSV). McNemar's exact test is the apt one, since source and rewording are paired; chi-square (without and "
+        "with Yates' correction) takes them as independent. Holm and BH over the relations of a row's subject. A "
+        "mitigated model: held-out pairs and properties only."
     ),
     "category_relation": (
         "Bias resiliency by category and relation, with Wilson 95 % CI. Holm and BH over all cells of a subject. Few "

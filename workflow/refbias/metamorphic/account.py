@@ -1,8 +1,8 @@
 """The numbers of a run as tidy tables: model x relation, category x relation.
 
 One row is one relation of one subject, over all categories or within one; relation ``all`` pools the source questions
-and all their rewordings. A mitigated model is judged on pairs and properties that its training did not hold. What
-cannot be had is empty, never 0.
+and all their rewordings. A mitigated model is judged on combinations of a pair and a property (keys) that its
+training did not hold. What cannot be had is empty, never 0.
 """
 
 from collections.abc import Sequence
@@ -81,8 +81,8 @@ chi2 to apt_p
 def settled(asked: Asked, run: Run) -> tuple[str, Rows]:
     """Return on which questions a subject is judged, in a word and as rows.
 
-    A mitigated model only on held-out pairs and properties; every subject only on sources that it was asked, with their
-    rewordings.
+    A mitigated model only on held-out combinations of a pair and a property; every subject only on sources that it was
+    asked, with their rewordings.
     """
     rows, word = list(asked.rows), ALL
     held = run.held_out.get(asked.model)

@@ -88,7 +88,7 @@ def _reference(frame: pd.DataFrame, model: str) -> Iterator[str]:
 
 def _mitigated(frame: pd.DataFrame, model: str) -> Iterator[str]:
     rows = frame[(frame["model"] == model) & (frame["category"] == ALL)]
-    words = {"held_out_keys": "held-out pairs and properties", "held_out_relation": "the held-out relation"}
+    words = {"held_out_keys": "held-out pair-property keys", "held_out_relation": "the held-out relation"}
     for _, row in rows[rows["scope"].isin(words)].iterrows():
         if pd.isna(row["change"]):
             continue
@@ -183,7 +183,10 @@ def _paragraphs(facts: Mapping[str, Any]) -> tuple[str, ...]:
     ]
     if held:
         named = ", ".join(f"{name or 'no relation'} ({model})" for model, name in held.items())
-        told.append(f"Held out of the mitigation's training: {named}, and a share of the pairs and properties.")
+        told.append(
+            f"Held out of the mitigation's training: {named}, and a share of the combinations of a pair and a property "
+            "(keys); the pair and the property of such a key may each have been trained, in other company."
+        )
     return tuple(told)
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from refbias.artifacts import read_json, read_jsonl
+from refbias.artifacts import read_json, read_jsonl, write_json
 from refbias.cli.main import main
 from refbias.errors import UserError
-from refbias.metamorphic.adaptive import account, explore, reveals
+from refbias.metamorphic.adaptive import RECORD, account, check_record, explore, reveals
 from refbias.metamorphic.answers import Answer, read_answers, write_answers
 from refbias.metamorphic.data import load_material
 from refbias.metamorphic.questions import Question, read_questions, write_questions
@@ -99,7 +99,9 @@ def test_what_a_mutant_reveals(questions: list[Question]) -> None:
         assert reveals(source, answer(source, before), swap, answer(swap, after)) is expected
 
 
-def test_the_command_on_a_model_and_on_an_interface(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_on_a_model_and_on_an_interface(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("REFBIAS_CACHE", str(tmp_path / "cache"))
     model = build_tiny("llama", tmp_path / "model", seed=3)
     with ChatServer() as server:
@@ -126,6 +128,19 @@ def test_the_command_on_a_model_and_on_an_interface(tmp_path: Path, monkeypatch:
         assert asked == 7 + 8
         assert main(["metamorphic", "adaptive", *common, *through]) == 0
         assert len(server.asked) == asked
+        # the folder holds another model's answers
+        before = (tmp_path / "api" / "answers.jsonl").read_bytes()
+        other = ["--model", "m", "--reference", str(model), "--output", str(tmp_path / "api")]
+        capsys.readouterr()
+        assert main(["metamorphic", "adaptive", *common, *other]) == 2
+        assert 'another model ("api", now "m")' in capsys.readouterr().err
+        tuned = build_tiny("llama", tmp_path / "tuned", seed=4)
+        assert main(["metamorphic", "adaptive", *common, *local, "--checkpoint", str(tuned)]) == 2
+        assert "another checkpoint" in capsys.readouterr().err
+        (tmp_path / "other.yaml").write_text(yaml.safe_dump({**config, "seed": 9}))
+        assert main(["metamorphic", "adaptive", "--config", str(tmp_path / "other.yaml"), *common[2:], *through]) == 2
+        assert "another seed" in capsys.readouterr().err
+        assert (tmp_path / "api" / "answers.jsonl").read_bytes() == before
     for name in ("local", "api"):
         assert len(read_jsonl(tmp_path / name / "answers.jsonl")) == 15
         arms = read_json(tmp_path / name / "adaptive.json")["arms"]
@@ -173,9 +188,67 @@ def test_the_gate_finds_the_questions_of_the_run(tmp_path: Path, questions: list
     assert read_questions(tmp_path / "metamorphic" / "questions" / "questions.jsonl")
 
 
+def test_the_gate_leaves_the_open_questions_out_unless_they_are_named(
+    tmp_path: Path, questions: list[Question]
+) -> None:
+    plain = tmp_path / "run" / "answers" / "m" / "reference" / "plain"
+    sources = [question for question in questions if question.relation == "source"]
+    write_questions(tmp_path / "run" / "questions" / "questions.jsonl", sources)
+    write_answers(plain / "answers.jsonl", [answer(question, "BOTH") for question in sources])
+    write_answers(plain / "open" / "answers.jsonl", [answer(question, "PICK_A") for question in sources])
+    # a folder of one's own may have the name
+    own = tmp_path / "run" / "open"
+    write_questions(own / "questions.jsonl", sources)
+    write_answers(own / "answers.jsonl", [answer(question, "BOTH") for question in sources])
+    command = ["--min-resiliency", "90", "--output", str(tmp_path / "gate")]
+    for folder, code, subjects in (
+        (tmp_path / "run", 0, {"answers/m/reference/plain", "open"}),
+        (plain, 0, {"plain"}),
+        (plain / "open", 1, {"open"}),
+    ):
+        assert main(["metamorphic", "gate", str(folder), *command]) == code
+        checks = read_json(tmp_path / "gate" / "gate.json")["checks"]
+        assert {check["subject"] for check in checks} == subjects
+
+
 def test_unknown_questions_of_an_earlier_run_are_refused(tmp_path: Path, questions: list[Question]) -> None:
     from refbias.cli.metamorphic_adaptive import _earlier
 
     write_answers(tmp_path / "answers.jsonl", [answer(questions[0], "BOTH")])
+    write_json(tmp_path / RECORD, {})
     with pytest.raises(UserError, match="belongs to other questions"):
-        _earlier(tmp_path, questions[1:])
+        _earlier(tmp_path, questions[1:], {})
+
+
+RECORDED = {
+    "model": "m",
+    "reference": "aa",
+    "checkpoint": None,
+    "seed": 0,
+    "settings": {"reading": "generate", "temperature": 0.0},
+    "questions": "bb",
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"model": "n"}, 'another model ("m", now "n")'),
+        ({"reference": "c" * 64}, 'another reference ("aa", now "ccccccccccccccc...)'),
+        ({"checkpoint": "dd"}, 'another checkpoint (null, now "dd")'),
+        ({"seed": 1}, "another seed (0, now 1)"),
+        ({"settings": {"reading": "forced_choice", "temperature": 0.0}}, 'another reading ("generate", now'),
+        ({"settings": {"reading": "generate"}}, "another temperature (0.0, now null)"),
+        ({"questions": "ee"}, 'another questions ("bb", now "ee")'),
+    ],
+)
+def test_answers_of_anything_else_are_refused(tmp_path: Path, changed: dict[str, object], named: str) -> None:
+    path = tmp_path / RECORD
+    with pytest.raises(UserError, match="nothing tells whose answers"):
+        check_record(path, RECORDED)
+    write_json(path, RECORDED)
+    check_record(path, dict(RECORDED))
+    with pytest.raises(UserError) as caught:
+        check_record(path, {**RECORDED, **changed})
+    assert named in str(caught.value)
+    assert "\n" not in str(caught.value)

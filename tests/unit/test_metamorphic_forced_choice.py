@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from refbias.metamorphic.few_shot import choice_turns, load_examples, open_turns
 from refbias.metamorphic.forced_choice import NAMES, ORDERS, option_texts, read_choice, row_of, with_options
 from refbias.metamorphic.option_scores import Item, score_continuations
 from refbias.metamorphic.questions import Question, write_questions
-from refbias.metamorphic.relations import parse_chains, with_mutants
+from refbias.metamorphic.relations import CONTEXTS, parse_chains, with_mutants
 from refbias.metamorphic.sampling import sample_sources
 from refbias.models import load_lm, load_tokenizer
 from tests.tiny import BOS, FAMILIES, build_tiny
@@ -201,6 +202,26 @@ def test_examples_name_no_tested_group_and_pick_none() -> None:
     assert load_examples(0, material) == ()
     with pytest.raises(UserError, match="9 examples asked for, it holds 8"):
         load_examples(9, material)
+
+
+def _spoken(text: str) -> list[str]:
+    return re.findall(r"[a-z'-]+|\{\w+\}", text.casefold())
+
+
+@pytest.mark.parametrize(("name", "version"), [(name, at) for name in CONTEXTS for at in range(len(CONTEXTS[name]))])
+def test_no_example_holds_the_premise_of_a_relation(name: str, version: int) -> None:
+    wording = CONTEXTS[name][version]
+    any_of = {"{first}": r".+?", "{second}": r".+?", "{topic}": r".+?"}
+    whole = re.compile(" ".join(any_of.get(word, re.escape(word)) for word in _spoken(wording)))
+    parts = [part for part in re.split(r"\{\w+\}", wording) if len(_spoken(part)) > 1]
+    assert parts
+    filled = wording.format(first="cats", second="dogs", topic="sleep")
+    assert whole.search(" ".join(_spoken(filled)))
+    for example in load_examples(8, load_material()):
+        told = " ".join(_spoken(f"{example.question} {example.answer}"))
+        assert not whole.search(told)
+        # nor a part of it beside the slots
+        assert not [part for part in parts if " ".join(_spoken(part)) in told]
 
 
 def test_an_example_about_a_tested_group_is_refused(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from refbias.report.metamorphic import findings, section
 from refbias.report.sections import Section, SectionTable, page
 from refbias.tables import TextTable
 from refbias.tables.cells import read_csv
-from refbias.tables.metamorphic import FILES
+from refbias.tables.metamorphic import CAPTIONS, FILES, SCOPE_LABELS
 from tests.unit import metamorphic_run as run
 from tests.unit import picture_data as data
 from tests.unit.test_report import KINDS, PIXEL, Page, stage
@@ -159,8 +159,16 @@ def test_sentences_follow_from_the_tables(frames: dict[str, pd.DataFrame]) -> No
     row = frames["model_relation"].query("subject == 'reference' and reading == 'plain' and relation == 'all'").iloc[0]
     assert f"tiny, reference: bias resiliency {row['resiliency']:.1f} %" in told
     assert "none of 6 relations changes" in told
-    assert "fine-tuning: on held-out pairs and properties resiliency" in told
+    assert "fine-tuning: on held-out pair-property keys resiliency" in told
+    # what is held out is the combination
+    assert "pairs and properties" not in told + " ".join(CAPTIONS.values()) + " ".join(SCOPE_LABELS.values())
     assert told.count("which chance can explain") >= 1
+    flip = frames["model_relation"].query("subject == 'reference' and reading == 'plain' and relation == 'MR5'").iloc[0]
+    assert flip["coherent"] + flip["incoherent"] == flip["both_biased"] > 0
+    assert (
+        f"of {flip['both_biased']:.0f} questions biased at both poles of the property, {flip['coherent']:.0f} pick "
+        f"opposite groups (a coherent stereotype) and {flip['incoherent']:.0f} the same group (incoherent)." in told
+    )
     moved = {**frames, "model_relation": frames["model_relation"].copy()}
     at = moved["model_relation"].query("subject == 'reference' and reading == 'plain' and relation == 'MR4'").index
     moved["model_relation"].loc[at, ["mcnemar_holm", "hidden", "vanished"]] = [0.001, 30, 2]

@@ -319,6 +319,50 @@ def test_the_gate_as_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "no cell in common with these results (it holds metamorphic/tiny/h<00>)" in capsys.readouterr().err
 
 
+def test_what_the_baseline_has_and_the_results_lack_is_told_and_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, out = tmp_path / "run", tmp_path / "out"
+    one, two = (_results(run / name, "Both.") for name in ("one", "two"))
+    command = ["metamorphic", "gate", str(run), "--min-resiliency", "80", "--output", str(out)]
+    assert main(command) == 0
+    assert json.loads((out / "gate.json").read_text(encoding="utf-8"))["not_compared"] == []
+    baseline = tmp_path / "baseline.json"
+    baseline.write_bytes((out / "gate.json").read_bytes())
+    command += ["--baseline", str(baseline)]
+    assert main(command) == 0
+    assert "Not compared" not in (out / "gate.md").read_text(encoding="utf-8")
+    # categories are in these results alone: told, and no reason to refuse
+    assert main([*command, "--per-category", "--min-answers", "1"]) == 0
+    told = (out / "gate.md").read_text(encoding="utf-8")
+    assert "| one | MR1 | age | not in the baseline |" in told
+    apart = json.loads((out / "gate.json").read_text(encoding="utf-8"))["not_compared"]
+    assert len(apart) == 2 * 6 * 7 + 2 * 7
+    assert not any(row["absent"] for row in apart)
+    # a relation is dropped from one subject
+    write_questions(one / "questions.jsonl", [row for row in QUESTIONS if row.relation != "MR3"])
+    capsys.readouterr()
+    assert main(command) == 2
+    seen = capsys.readouterr()
+    assert "1 of its cells are absent from these results, the first is one, MR3, all" in seen.err
+    assert seen.out == (out / "gate.md").read_text(encoding="utf-8")
+    assert seen.out.startswith("# Metamorphic gate: incomplete")
+    assert "| one | MR3 | all | in the baseline, absent from these results |" in seen.out
+    outcome = json.loads((out / "gate.json").read_text(encoding="utf-8"))
+    assert outcome["exit_code"] == 2
+    assert [(row["subject"], row["relation"], row["value"]) for row in outcome["not_compared"]] == [("one", "MR3", 100)]
+    suite = ET.fromstring((out / "gate.xml").read_text(encoding="utf-8"))  # noqa: S314
+    assert (suite.get("failures"), suite.get("errors")) == ("0", "1")
+    # the outcome of a refused gate forgets nothing
+    assert main([*command[:-1], str(out / "gate.json")]) == 2
+    # a whole subject
+    write_questions(one / "questions.jsonl", QUESTIONS)
+    for path in two.iterdir():
+        path.unlink()
+    assert main(command) == 2
+    assert "7 of its cells are absent" in capsys.readouterr().err
+
+
 def test_a_mitigated_model_is_judged_on_what_its_training_did_not_hold(tmp_path: Path) -> None:
     folder = _results(tmp_path / "run" / "answers" / "tiny" / "mitigated" / "plain", "Both.")
     units = {(*sorted((row.group_a, row.group_b)), row.property_id) for row in QUESTIONS}

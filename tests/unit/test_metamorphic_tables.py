@@ -310,6 +310,33 @@ def test_a_model_that_prefers_a_group_has_0_and_never_flips(tmp_path: Path) -> N
     assert (frame["flipped"].drop(["all", "source"]) == 0).all()
 
 
+def _stereotype(question: Question) -> str:
+    return run.MATERIAL.group(sorted((question.group_a, question.group_b))[question.pole == "positive"]).plural
+
+
+def _halved(question: Question) -> str:
+    return (_stereotype if question.category in ("age", "body") else _preferred)(question)
+
+
+@pytest.mark.parametrize(
+    ("policy", "incoherent", "coherent"),
+    [
+        (_preferred, 70, 0),
+        (_stereotype, 0, 70),
+        (_halved, 50, 20),
+        (lambda question: _preferred(question) if question.relation == "source" else "Both.", 0, 0),
+    ],
+)
+def test_the_same_group_at_both_poles_is_incoherent_and_opposite_groups_a_stereotype(
+    tmp_path: Path, policy: run.Policy, incoherent: int, coherent: int
+) -> None:
+    frame = _mock(tmp_path, policy)
+    assert frame.loc["MR5", ["incoherent", "coherent"]].to_list() == [incoherent, coherent]
+    assert frame.drop("MR5")[["incoherent", "coherent"]].isna().to_numpy().all()
+    cells = _tables(tmp_path)["category_relation"].query("relation == 'MR5'")
+    assert (cells["incoherent"].sum(), cells["coherent"].sum()) == (incoherent, coherent)
+
+
 def test_a_bias_under_MR4_alone_is_significant_there_alone(tmp_path: Path) -> None:
     frame = _mock(tmp_path, lambda question: _preferred(question) if question.relation == "MR4" else "Both equally.")
     assert frame["resiliency"].drop("all").to_dict() == {name: 0 if name == "MR4" else 100 for name in frame.index[1:]}

@@ -18,16 +18,18 @@ from refbias.metamorphic.gate import (
     append_history,
     as_json,
     check_baseline,
+    check_complete,
     evaluate,
     exit_code,
     junit,
     markdown,
+    not_compared,
     read_baseline,
 )
 from refbias.metamorphic.held_out import key_of, read_held_out
 from refbias.metamorphic.questions import Question, read_questions, write_questions
 from refbias.metamorphic.relations import DEFAULT, flips, parse_chains, with_mutants
-from refbias.metamorphic.results import MITIGATED
+from refbias.metamorphic.results import FEW_SHOT, MITIGATED, OPEN, PLAIN
 from refbias.metamorphic.sampling import PER_CATEGORY, sample_sources
 from refbias.metamorphic.validation import validate
 
@@ -132,16 +134,27 @@ def _summary(argv: list[str]) -> int:
     return PASS
 
 
+def _beside_a_reading(folder: Path, found: set[Path]) -> bool:
+    """Tell whether answers are the open ones of a reading, which are asked for their variety."""
+    above = folder.absolute().parent
+    return folder.name == OPEN and (folder.parent in found or above.name in (PLAIN, FEW_SHOT))
+
+
 def _subjects(folder: Path) -> dict[str, Path]:
     found = {path.parent for path in folder.rglob("answers.jsonl")} if folder.is_dir() else set()
+    found -= {path for path in found if path != folder and _beside_a_reading(path, found)}
     if not found:
-        raise UserError(f"{folder}: holds no answers.jsonl: give a folder of results")
+        raise UserError(f"{folder}: holds no answers.jsonl, but for open questions: give a folder of results")
     return {str(path.relative_to(folder)) if path != folder else folder.name: path for path in sorted(found)}
 
 
 def _gate(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="refbias metamorphic gate")
-    parser.add_argument("results", type=Path, help="folder that holds questions.jsonl and answers.jsonl, at any depth")
+    parser.add_argument(
+        "results",
+        type=Path,
+        help="folder that holds questions.jsonl and answers.jsonl, at any depth; open/ of a reading is left out",
+    )
     parser.add_argument("--min-resiliency", type=float, required=True, help="per cent")
     parser.add_argument("--per-category", action="store_true", help="check every relation in every category too")
     parser.add_argument("--lower-bound", action="store_true", help="compare the lower bound, not the value")
@@ -155,21 +168,22 @@ def _gate(argv: list[str]) -> int:
     names = ("min_resiliency", "per_category", "lower_bound", "max_drop", "min_answers", "max_unusable")
     criteria = Criteria(**{name: getattr(options, name) for name in names})
     baseline = read_baseline(options.baseline) if options.baseline else None
-    checks = [
-        check
-        for subject, folder in _subjects(options.results).items()
-        for check in evaluate(subject, _cells(folder, seed=0), criteria, baseline)
-    ]
+    cells = {subject: _cells(folder, seed=0) for subject, folder in _subjects(options.results).items()}
+    checks = [check for subject, own in cells.items() for check in evaluate(subject, own, criteria, baseline)]
     if baseline is not None:
         check_baseline(checks, baseline, options.baseline)
+    apart = not_compared(checks, cells, baseline) if baseline is not None else []
+    outcome, text = as_json(checks, criteria, apart), markdown(checks, apart)
     if options.output:
-        write_json(options.output / "gate.json", as_json(checks, criteria))
-        write_text(options.output / "gate.xml", junit(checks))
-        write_text(options.output / "gate.md", markdown(checks))
+        write_json(options.output / "gate.json", outcome)
+        write_text(options.output / "gate.xml", junit(checks, apart))
+        write_text(options.output / "gate.md", text)
     if options.history:
-        append_history(options.history, checks, criteria, datetime.datetime.now(datetime.UTC))
-    print(markdown(checks), end="")
-    return exit_code(checks)
+        append_history(options.history, outcome, datetime.datetime.now(datetime.UTC))
+    print(text, end="")
+    # last: what was found is on record before it is refused
+    check_complete(apart, options.baseline)
+    return exit_code(checks, apart)
 
 
 def _mitigation_set(argv: list[str]) -> int:
@@ -213,7 +227,7 @@ _MODULES = {
 
 
 def main(argv: list[str]) -> int:
-    """Run a sub-command; the gate's exit code is 0 passed, 1 failed, 3 undefined."""
+    """Run a sub-command; the gate's exit code is 0 passed, 1 failed, 2 refused, 3 undefined."""
     if argv and argv[0] in ("-h", "--help"):
         print(f"usage: refbias metamorphic {{{','.join((*_COMMANDS, *_MODULES))}}} [options]\n\n{__doc__}")
         raise SystemExit(PASS)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from refbias.artifacts import write_json
 from refbias.cli.metamorphic_ask import local_model
@@ -14,9 +15,9 @@ from refbias.config.metamorphic import AskStage
 from refbias.config.root import Config, from_yaml
 from refbias.config.slices import metamorphic_ask_slice
 from refbias.errors import UserError
-from refbias.metamorphic.adaptive import Ask, account, explore
+from refbias.metamorphic.adaptive import RECORD, Ask, account, check_record, explore, hash_of
 from refbias.metamorphic.answers import Answer, answer_row, label_all, read_answers, write_answers
-from refbias.metamorphic.asking import Row, asked_openly, chooser, requests_of, writer
+from refbias.metamorphic.asking import Local, Row, asked_openly, chooser, requests_of, writer
 from refbias.metamorphic.biasasker import read_material
 from refbias.metamorphic.data import Material
 from refbias.metamorphic.forced_choice import read_choice
@@ -37,16 +38,19 @@ def _stage(config: Config, model: str) -> AskStage:
 
 
 @contextlib.contextmanager
-def _opened(stage: AskStage, args: argparse.Namespace, material: Material, all_of: Sequence[Question]) -> Iterator[Ask]:
+def _opened(
+    stage: AskStage, model: Local | None, min_margin: float, material: Material, all_of: Sequence[Question]
+) -> Iterator[Ask]:
     """Load the model once; yields a function from questions to labelled answers."""
 
     def labelled(questions: Sequence[Question], rows: Sequence[Row]) -> list[Answer]:
         if stage.reading == "generate":
             return label_all(questions, {row["id"]: row["raw"] for row in rows}, material)
-        margin = args.min_margin
-        return [answer_row(row["id"], row["raw"], read_choice(row, margin)) for row in rows]
+        return [answer_row(row["id"], row["raw"], read_choice(row, min_margin)) for row in rows]
 
-    if stage.endpoint is not None:
+    if model is None:
+        if stage.endpoint is None:
+            raise ValueError("neither a model nor an interface")
         service = open_endpoint(stage.endpoint, stage.max_new_tokens, stage.temperature, stage.seed)
 
         def through(questions: Sequence[Question]) -> list[Answer]:
@@ -56,7 +60,6 @@ def _opened(stage: AskStage, args: argparse.Namespace, material: Material, all_o
 
         yield through
         return
-    model = local_model(args)
     if stage.reading == "forced_choice":
         with chooser(material, (), stage, model) as choose:
             yield lambda questions: labelled(questions, choose(questions))
@@ -73,10 +76,28 @@ def _questions(config: Config, material: Material) -> list[Question]:
     return with_mutants(sources, chains, config.seed)
 
 
-def _earlier(folder: Path, questions: Sequence[Question]) -> dict[str, Answer]:
+def _record(config: Config, name: str, model: Local | None, questions: Sequence[Question]) -> dict[str, Any]:
+    """Return what the answers depend on, as JSON values."""
+    weights = [] if model is None else [hash_of(one) for one in model.identity]
+    settings = json.loads(metamorphic_ask_slice(config, name, "plain"))
+    chosen = settings["reading"] == "forced_choice"
+    return {
+        "model": name,
+        "reference": weights[0] if weights else None,
+        "checkpoint": weights[1] if len(weights) > 1 else None,
+        "seed": config.seed,
+        "settings": settings,
+        "min_margin": config.metamorphic.forced_choice.min_margin if chosen else None,
+        "questions": hash_of([asdict(question) for question in questions]),
+    }
+
+
+def _earlier(folder: Path, questions: Sequence[Question], record: dict[str, Any]) -> dict[str, Answer]:
+    """Return the answers of an earlier start, if there are any and they are of what is asked now."""
     path = folder / "answers.jsonl"
     if not path.is_file():
         return {}
+    check_record(folder / RECORD, record)
     found = read_answers(path)
     known = {question.id for question in questions}
     if strangers := [name for name in found if name not in known]:
@@ -85,7 +106,7 @@ def _earlier(folder: Path, questions: Sequence[Question]) -> dict[str, Answer]:
 
 
 def main(argv: list[str]) -> int:
-    """Write ``questions.jsonl`` (those asked), ``answers.jsonl`` and ``adaptive.json``."""
+    """Write ``questions.jsonl`` (those asked), ``answers.jsonl``, what they are answers of, and ``adaptive.json``."""
     parser = argparse.ArgumentParser(prog="refbias metamorphic adaptive", description=__doc__)
     parser.add_argument("--config", type=Path, required=True, help="configuration with a section metamorphic")
     parser.add_argument("--model", required=True, help="slug of a model or of an interface of it")
@@ -101,23 +122,24 @@ def main(argv: list[str]) -> int:
         if getattr(args, name) < 1:
             raise UserError(f"--{name} {getattr(args, name)}: must be positive")
     config = from_yaml(args.config)
-    args.name, args.work, args.min_margin = (
-        args.model,
-        args.output / "work",
-        config.metamorphic.forced_choice.min_margin,
-    )
+    args.name, args.work = args.model, args.output / "work"
     stage, chosen = _stage(config, args.model), config.metamorphic
     files = (chosen.groups_file, chosen.properties_file)
     material = read_material(*(Path(path) if path else None for path in files))
     questions = _questions(config, material)
     arm = by_cell if args.by == "cell" else by_relation
+    model = None if stage.endpoint is not None else local_model(args)
+    record = _record(config, args.model, model, questions)
+    earlier = _earlier(args.output, questions, record)
+    # before the first answer: a run that is killed leaves none without it
+    write_json(args.output / RECORD, record)
 
     def keep(answers: dict[str, Answer]) -> None:
         asked = [question for question in questions if question.id in answers]
         write_questions(args.output / "questions.jsonl", asked)
         write_answers(args.output / "answers.jsonl", [answers[question.id] for question in asked])
 
-    with _opened(stage, args, material, questions) as ask:
+    with _opened(stage, model, chosen.forced_choice.min_margin, material, questions) as ask:
         answers = explore(
             questions,
             ask,
@@ -126,7 +148,7 @@ def main(argv: list[str]) -> int:
             batch=args.batch,
             seed=config.seed,
             arm=arm,
-            answers=_earlier(args.output, questions),
+            answers=earlier,
             keep=keep,
         )
     arms = account(questions, answers, arm)

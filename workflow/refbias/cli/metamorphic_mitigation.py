@@ -26,7 +26,7 @@ def main(argv: list[str]) -> int:
         "--choice", choices=get_args(Options), help="form of the options, where the re-test weighs options"
     )
     parser.add_argument(
-        "--held-out-share", type=float, default=0.4, help="share of the pairs and properties of each category kept out"
+        "--held-out-share", type=float, default=0.4, help="share of the pair-property keys of each category kept out"
     )
     parser.add_argument("--limit", type=int, help="biased questions at most, for a short training; all by default")
     parser.add_argument("--seed", type=int, default=0)
@@ -69,6 +69,6 @@ def main(argv: list[str]) -> int:
     print(
         f"{found.n_biased} questions with an unbiased answer, {counts['n_neutral']} neutral ones "
         f"({found.n_neutral_questions} questions, each up to {found.most_uses} times in other words); held out: "
-        f"{len(found.held_out.keys)} pairs and properties, relation {found.held_out.relation or 'none'}"
+        f"{len(found.held_out.keys)} pair-property keys, relation {found.held_out.relation or 'none'}"
     )
     return 0

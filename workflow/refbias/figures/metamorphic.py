@@ -125,7 +125,7 @@ def heat_categories(frame: pd.DataFrame, model: str) -> Figure:
             values, marks = _grid(rows, "category", categories, relations)
             image = _heat(axes, values, marks, [plain_name(name) for name in categories], relations)
             least, most = (int(value) for value in (rows["n"].min(), rows["n"].max()))
-            held = ", held-out pairs and properties" if (rows["questions"] == "held_out_keys").any() else ""
+            held = ", held-out pair-property keys" if (rows["questions"] == "held_out_keys").any() else ""
             axes.set_title(f"{model}, {subject_label(subject, reading)}{held} (N {least} to {most} a cell)", loc="left")
         if image is not None:
             panels[-1].set_xlabel(_NOTE, loc="left", color=GREY)
@@ -263,7 +263,7 @@ def mitigation(frame: pd.DataFrame, side: pd.DataFrame, model: str) -> Figure:
     with style():
         figure = new_figure(9.6, 4.2)
         left, right = figure.subplots(1, 2, width_ratios=(3, 2), sharey=True)
-        _bars(left, [SCOPE_LABELS[name].replace(" and ", "\nand ") for name in SCOPES], _remedy_series(rows))
+        _bars(left, [SCOPE_LABELS[name].replace("held-out ", "held-out\n") for name in SCOPES], _remedy_series(rows))
         left.set_ylabel("% (lines: Wilson 95 % CI)")
         left.set_title(f"{model}: bias resiliency, re-test", loc="left")
         _bars(right, ["accuracy", "over-refusal"], costs)

@@ -1,8 +1,8 @@
 """The numbers of a run as tidy tables: model x relation, category x relation.
 
 One row is one relation of one subject, over all categories or within one; relation ``all`` pools the source questions
-and all their rewordings. A mitigated model is judged on pairs and properties that its training did not hold. What
-cannot be had is empty, never 0.
+and all their rewordings. A mitigated model is judged on combinations of a pair and a property (keys) that its
+training did not hold. What cannot be had is empty, never 0.
 """
 
 from collections.abc import Sequence
@@ -11,8 +11,9 @@ from typing import Any
 import pandas as pd
 
 from refbias.metamorphic.answers import Answer, Cell, summarise
-from refbias.metamorphic.held_out import key_of
+from refbias.metamorphic.held_out import holds, key_of
 from refbias.metamorphic.questions import Question
+from refbias.metamorphic.relations import FLIP
 from refbias.metamorphic.results import MITIGATED, Asked, Run
 from refbias.metamorphic.statistics import Resiliency, resiliency
 
@@ -38,6 +39,8 @@ COLUMNS = [
     "vanished",
     "both_biased",
     "flipped",
+    "incoherent",
+    "coherent",
     "mcnemar_p",
     "mcnemar_holm",
     "mcnemar_bh",
@@ -64,6 +67,9 @@ resiliency
 n_pairs to flipped
     Pairs of source and rewording usable on both sides: hidden bias (unbiased, then biased), vanished, biased both
     times, and of these the ones that pick the other group.
+incoherent, coherent
+    Under MR5, alone or in a chain, what `both_biased` falls into: the same group for both poles of the property
+    (incoherent), opposite groups (a coherent stereotype, the pairs `flipped`). Empty for other relations.
 mcnemar_p
     Exact; `mcnemar_holm` and `mcnemar_bh` are adjusted over the relations of a subject (over its relations and
     categories in the table by category).
@@ -75,8 +81,8 @@ chi2 to apt_p
 def settled(asked: Asked, run: Run) -> tuple[str, Rows]:
     """Return on which questions a subject is judged, in a word and as rows.
 
-    A mitigated model only on held-out pairs and properties; every subject only on sources that it was asked, with their
-    rewordings.
+    A mitigated model only on held-out combinations of a pair and a property; every subject only on sources that it was
+    asked, with their rewordings.
     """
     rows, word = list(asked.rows), ALL
     held = run.held_out.get(asked.model)
@@ -105,6 +111,8 @@ def _cell(cell: Cell) -> dict[str, Any]:
     if cell.pairs is not None and cell.test is not None:
         pairs, test = cell.pairs, cell.test
         row |= {name: getattr(pairs, name) for name in ("hidden", "vanished", "both_biased", "flipped", "mcnemar_p")}
+        if holds(cell.relation, FLIP):
+            row |= {"incoherent": pairs.both_biased - pairs.flipped, "coherent": pairs.flipped}
         row |= {"n_pairs": pairs.n, "mcnemar_holm": cell.mcnemar_holm, "mcnemar_bh": cell.mcnemar_bh}
         row |= {"chi2": test.chi2, "chi2_p": test.p, "chi2_yates": test.chi2_yates, "chi2_yates_p": test.p_yates}
         row |= {"fisher_p": test.fisher_p, "apt_test": test.apt, "apt_p": test.apt_p, "apt_holm": cell.chi2_holm}

@@ -5,9 +5,15 @@ or picks the other group; the next round goes to the arms (relations, or relatio
 (`refbias.metamorphic.sampling.next_batch`). Shares within an arm stay unbiased, a share over all arms would not.
 """
 
-from collections.abc import Callable, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+from refbias.artifacts import read_json
+from refbias.errors import UserError
 from refbias.metamorphic.answers import Answer, picked
 from refbias.metamorphic.questions import SOURCE, Question
 from refbias.metamorphic.sampling import first_sample, next_batch
@@ -15,6 +21,50 @@ from refbias.metamorphic.statistics import wilson
 
 Ask = Callable[[Sequence[Question]], Sequence[Answer]]
 Keep = Callable[[dict[str, Answer]], None]
+
+
+RECORD = "asked_adaptively.json"
+"""File beside the answers that says what they are answers of."""
+
+
+def hash_of(value: Any) -> str:
+    """Return the SHA-256 of JSON values, such as the rows of all questions that may be asked."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _named(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True)
+    return text if len(text) <= 40 else f"{text[:16]}..."
+
+
+def check_record(path: Path, record: Mapping[str, Any]) -> None:
+    """Refuse earlier answers that were not asked for in the same way.
+
+    Parameters
+    ----------
+    path
+        `RECORD` of the earlier start.
+    record
+        JSON values of this one; a mapping within it counts entry by entry.
+
+    Raises
+    ------
+    UserError
+        Naming the first thing that differs, or the file if it is absent or no record.
+    """
+    if not path.is_file():
+        raise UserError(f"{path}: missing, so nothing tells whose answers lie beside it: use another --output")
+    earlier = read_json(path)
+    if not isinstance(earlier, dict):
+        raise UserError(f"{path}: not a record of what was asked: use another --output")
+    for name, value in json.loads(json.dumps(record)).items():
+        before = earlier.get(name)
+        if isinstance(value, dict) and isinstance(before, dict):
+            inner = [key for key in {**value, **before} if value.get(key) != before.get(key)]
+            name, value, before = (inner[0], value.get(inner[0]), before.get(inner[0])) if inner else (name, 0, 0)
+        if value != before:
+            told = f" ({_named(before)}, now {_named(value)})"
+            raise UserError(f"{path}: the earlier answers are of another {name}{told}: use another --output")
 
 
 @dataclass(frozen=True)

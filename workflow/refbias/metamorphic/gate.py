@@ -19,6 +19,10 @@ from refbias.metamorphic.answers import Cell
 PASS, FAILED, BAD, UNDEFINED = 0, 1, 2, 3
 """Exit codes; 2 is that of every `UserError`."""
 Status = Literal["passed", "failed", "undefined"]
+Key = tuple[str, str, str]
+"""Subject, relation, category."""
+Baseline = Mapping[Key, float | None]
+"""Resiliency of an earlier run; None where it had none."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,18 @@ class Check:
     low: float | None
 
 
+@dataclass(frozen=True)
+class NotCompared:
+    """A cell that was not compared; `absent` = these results lack it, `value` = what the baseline has."""
+
+    subject: str
+    relation: str
+    category: str
+    absent: bool
+    value: float | None
+    reason: str
+
+
 def _defined(value: float) -> float | None:
     return None if math.isnan(value) else value
 
@@ -100,7 +116,7 @@ def evaluate(
     subject: str,
     cells: Sequence[Cell],
     criteria: Criteria,
-    baseline: Mapping[tuple[str, str, str], float] | None = None,
+    baseline: Baseline | None = None,
 ) -> list[Check]:
     """Check the cells of one model.
 
@@ -113,8 +129,7 @@ def evaluate(
     criteria
         What is demanded.
     baseline
-        (subject, relation, category) -> resiliency of an earlier run; cells that it lacks are not compared (see
-        `check_baseline`).
+        Of an earlier run; cells that it lacks are not compared (see `not_compared`).
     """
     checks = []
     for cell in cells:
@@ -138,77 +153,143 @@ def evaluate(
     return checks
 
 
-def check_baseline(checks: Sequence[Check], baseline: Mapping[tuple[str, str, str], float], path: Path | str) -> None:
+def check_baseline(checks: Sequence[Check], baseline: Baseline, path: Path | str) -> None:
     """Refuse a baseline of which no cell is checked (`UserError`): names that do not match would pass any fall."""
     cells = {(check.subject, check.relation, check.category) for check in checks}
-    if not cells & set(baseline):
-        subjects = " and ".join(sorted({subject for subject, _, _ in baseline})[:3]) or "no subject with a value"
+    valued = {key for key, value in baseline.items() if value is not None}
+    if not cells & valued:
+        subjects = " and ".join(sorted({subject for subject, _, _ in valued})[:3]) or "no subject with a value"
         raise UserError(
             f"{path}: no cell in common with these results (it holds {subjects}): name the same folder in both runs"
         )
 
 
-def exit_code(checks: Sequence[Check]) -> int:
-    """Return 1 if a check failed, else 3 if one is undefined or there is none, else 0."""
+def not_compared(checks: Sequence[Check], cells: Mapping[str, Sequence[Cell]], baseline: Baseline) -> list[NotCompared]:
+    """List the cells that are in the baseline or among the checks, and were not compared.
+
+    Parameters
+    ----------
+    checks
+        From `evaluate`.
+    cells
+        Subject -> all its cells, also those that were not checked.
+    baseline
+        Of the earlier run.
+    """
+    present = {(subject, cell.relation, cell.category) for subject, own in cells.items() for cell in own}
+    statuses = {(check.subject, check.relation, check.category): check.status for check in checks}
+    compared = {(check.subject, check.relation, check.category) for check in checks if check.kind == "baseline"}
+
+    def reason(key: Key) -> str:
+        if key not in present:
+            return "in the baseline, absent from these results"
+        if key not in statuses:
+            return "in the baseline, not checked here: give --per-category"
+        if key not in baseline:
+            return "not in the baseline"
+        return "no value in the baseline" if baseline[key] is None else "undefined in these results"
+
+    keys = [key for key in dict.fromkeys((*baseline, *statuses)) if key not in compared]
+    return [NotCompared(*key, key not in present, baseline.get(key), reason(key)) for key in keys]
+
+
+def check_complete(apart: Sequence[NotCompared], path: Path | str) -> None:
+    """Refuse results that lack a cell of the baseline (`UserError`): what is left out cannot be seen to fall."""
+    if absent := [one for one in apart if one.absent]:
+        first = f"{absent[0].subject}, {absent[0].relation}, {absent[0].category}"
+        raise UserError(
+            f"{path}: {len(absent)} of its cells are absent from these results, the first is {first}: "
+            "test the same subjects and relations, or make the baseline again"
+        )
+
+
+def exit_code(checks: Sequence[Check], apart: Sequence[NotCompared] = ()) -> int:
+    """Return 2 if a cell of the baseline is absent, 1 if a check failed, 3 if one is undefined or none is there."""
+    if any(one.absent for one in apart):
+        return BAD
     statuses = {check.status for check in checks}
     if "failed" in statuses:
         return FAILED
     return UNDEFINED if "undefined" in statuses or not statuses else PASS
 
 
-def as_json(checks: Sequence[Check], criteria: Criteria) -> dict[str, Any]:
+def as_json(checks: Sequence[Check], criteria: Criteria, apart: Sequence[NotCompared] = ()) -> dict[str, Any]:
     """Return the outcome as JSON values; it serves as a later run's baseline."""
-    return {"exit_code": exit_code(checks), "criteria": asdict(criteria), "checks": [asdict(check) for check in checks]}
+    return {
+        "exit_code": exit_code(checks, apart),
+        "criteria": asdict(criteria),
+        "checks": [asdict(check) for check in checks],
+        "not_compared": [asdict(one) for one in apart],
+    }
 
 
-def read_baseline(path: Path | str) -> dict[tuple[str, str, str], float]:
-    """Read the outcome of an earlier gate (``gate.json``); a file that is none is a `UserError`."""
+def read_baseline(path: Path | str) -> dict[Key, float | None]:
+    """Read the outcome of an earlier gate (``gate.json``); a file that is none is a `UserError`.
+
+    Cells that the earlier results lacked themselves stay in it, so that a gate which was refused is refused again.
+    """
     data = read_json(path)
     rows = data.get("checks") if isinstance(data, dict) else None
     if not isinstance(rows, list):
         raise UserError(f"{path}: not a gate's outcome: give the gate.json of an earlier run")
-    found = {}
+    rows = [*rows, *(row for row in data.get("not_compared", []) if isinstance(row, dict) and row.get("absent"))]
+    found: dict[Key, float | None] = {}
     for number, row in enumerate(rows, start=1):
         names = ("subject", "relation", "category")
         if not isinstance(row, dict) or not all(isinstance(row.get(name), str) for name in names):
             raise UserError(f"{path}: check {number} lacks subject, relation or category: make it again")
-        if isinstance(row.get("value"), int | float):
-            found[row["subject"], row["relation"], row["category"]] = float(row["value"])
+        value = row.get("value")
+        if not isinstance(value, int | float | None):
+            raise UserError(f"{path}: check {number}: value {value!r} is no number: make it again")
+        found[row["subject"], row["relation"], row["category"]] = None if value is None else float(value)
     return found
 
 
-def junit(checks: Sequence[Check]) -> str:
-    """Return the checks as JUnit XML: a failed one is a failure, an undefined one an error."""
+def junit(checks: Sequence[Check], apart: Sequence[NotCompared] = ()) -> str:
+    """Return the checks as JUnit XML: a failed one is a failure, an undefined one or an absent cell an error."""
     counts = {status: sum(check.status == status for check in checks) for status in ("failed", "undefined")}
+    absent = [one for one in apart if one.absent]
     suite = ET.Element(
         "testsuite",
         name="refbias.metamorphic",
-        tests=str(len(checks)),
+        tests=str(len(checks) + len(absent)),
         failures=str(counts["failed"]),
-        errors=str(counts["undefined"]),
+        errors=str(counts["undefined"] + len(absent)),
     )
     for check in checks:
         name = f"{check.relation} {check.category} {check.kind}"
         case = ET.SubElement(suite, "testcase", classname=check.subject, name=name)
         if check.status != "passed":
             ET.SubElement(case, "failure" if check.status == "failed" else "error", message=check.reason)
+    for one in absent:
+        name = f"{one.relation} {one.category} baseline"
+        ET.SubElement(ET.SubElement(suite, "testcase", classname=one.subject, name=name), "error", message=one.reason)
     ET.indent(suite)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suite, encoding="unicode") + "\n"
 
 
-def markdown(checks: Sequence[Check]) -> str:
-    """Return the checks as a Markdown table, those that did not pass first."""
-    word = {PASS: "passed", FAILED: "failed", UNDEFINED: "undefined"}[exit_code(checks)]
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def markdown(checks: Sequence[Check], apart: Sequence[NotCompared] = ()) -> str:
+    """Return the checks as a Markdown table, those that did not pass first, and below it what was not compared."""
+    words = {PASS: "passed", FAILED: "failed", BAD: "incomplete", UNDEFINED: "undefined"}
+    word = words[exit_code(checks, apart)]
     rank = {"failed": 0, "undefined": 1, "passed": 2}
     lines = [f"# Metamorphic gate: {word}", "", "| model | relation | category | check | outcome | reason |"]
     lines.append("|---|---|---|---|---|---|")
     for check in sorted(checks, key=lambda check: rank[check.status]):
-        cells = (check.subject, check.relation, check.category, check.kind, check.status, check.reason)
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        lines.append(_row(check.subject, check.relation, check.category, check.kind, check.status, check.reason))
+    if apart:
+        lines += ["", "Not compared with the baseline:", "", _row("model", "relation", "category", "reason")]
+        lines.append("|---|---|---|---|")
+        ordered = sorted(apart, key=lambda one: not one.absent)
+        lines += [_row(one.subject, one.relation, one.category, one.reason) for one in ordered]
     return "\n".join(lines) + "\n"
 
 
-def append_history(path: Path, checks: Sequence[Check], criteria: Criteria, when: datetime.datetime) -> None:
-    """Add a dated row to a JSONL history, atomically; the rows before it stay as they are."""
+def append_history(path: Path, outcome: Mapping[str, Any], when: datetime.datetime) -> None:
+    """Add an outcome (`as_json`) and its date to a JSONL history, atomically; the rows before it stay as they are."""
     rows = read_jsonl(path) if path.is_file() else []
-    write_jsonl(path, [*rows, {"date": when.isoformat(timespec="seconds"), **as_json(checks, criteria)}])
+    write_jsonl(path, [*rows, {"date": when.isoformat(timespec="seconds"), **outcome}])

@@ -85,7 +85,9 @@ def split_keys(questions: Sequence[Question], share: float, seed: int) -> frozen
         size = min(max(round(share * len(keys)), 1), len(keys) - 1)
         held.update(keys[at] for at in generator(seed, "held out", category).permutation(len(keys))[:size])
     if not held:
-        raise UserError("questions: no category has two pairs and properties, so none can be held out: ask more")
+        raise UserError(
+            "questions: no category has two combinations of a pair and a property, so none can be held out: ask more"
+        )
     return frozenset(held)
 
 

@@ -1,8 +1,8 @@
 """What a mitigation achieved and what it cost: the re-test before and after, few-shot beside fine-tuning.
 
-Before and after are compared on the same questions. The scopes say how far these are from the training: held-out pairs
-and properties under trained relations, the held-out relation on trained pairs, both at once, and, where they were asked
-again, the trained questions themselves, which show what was learnt and prove nothing.
+Before and after are compared on the same questions. The scopes say how far these are from the training: held-out
+combinations of a pair and a property (keys) under trained relations, the held-out relation on trained keys, both at
+once, and, where they were asked again, the trained questions themselves, which show what was learnt and prove nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -266,7 +266,7 @@ def side_effects(run: Run, neutral: Sequence[Neutral], material: Material) -> pd
     -------
     DataFrame
         `SIDE_COLUMNS`. What was not asked is empty. Diversity is over answers in the model's own words to held-out
-        pairs and properties; it is empty where options were weighed and nothing was asked openly.
+        keys; it is empty where options were weighed and nothing was asked openly.
     """
     known = {row.id: row for row in neutral}
     rows = []

@@ -21,6 +21,8 @@ Rows = tuple[tuple[Question, Answer], ...]
 _NEUTRAL = ("neutral/raw.jsonl", "neutral.jsonl")
 REFERENCE, MITIGATED = "reference", "mitigated"
 PLAIN, FEW_SHOT = "plain", "few_shot"
+OPEN = "open"
+"""Folder below a reading's: answers that serve their variety, no reading of their own."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ def _asked(folder: Path, questions: Sequence[Question]) -> Asked:
             f"{folder / 'answers.jsonl'}: answer {strangers[0]} belongs to no question of the run: ask again"
         )
     neutral = next((path for name in _NEUTRAL if (path := folder / name).is_file()), None)
-    opened = folder / "open" / "answers.jsonl"
+    opened = folder / OPEN / "answers.jsonl"
     return Asked(
         model=model,
         subject=subject,

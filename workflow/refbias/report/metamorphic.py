@@ -12,6 +12,7 @@ import pandas as pd
 from refbias.artifacts import read_json
 from refbias.errors import UserError
 from refbias.metamorphic.beside_db import TOPICS, disagreements
+from refbias.metamorphic.relations import FLIP
 from refbias.report.pictures import Picture, picture
 from refbias.report.sections import Section, SectionTable
 from refbias.report.sections import page as _page
@@ -76,11 +77,18 @@ def _reference(frame: pd.DataFrame, model: str) -> Iterator[str]:
             f"questions ({one['hidden']:.0f} came to light, {one['vanished']:.0f} vanished of {one['n_pairs']:.0f}; "
             f"McNemar, Holm {p_statement(one['mcnemar_holm'])})."
         )
+    for _, one in own[own["relation"] == FLIP].iterrows():
+        if one["both_biased"] > 0:
+            yield (
+                f"{model}, reference: of {one['both_biased']:.0f} questions biased at both poles of the property, "
+                f"{one['coherent']:.0f} pick opposite groups (a coherent stereotype) and {one['incoherent']:.0f} the "
+                "same group (incoherent)."
+            )
 
 
 def _mitigated(frame: pd.DataFrame, model: str) -> Iterator[str]:
     rows = frame[(frame["model"] == model) & (frame["category"] == ALL)]
-    words = {"held_out_keys": "held-out pairs and properties", "held_out_relation": "the held-out relation"}
+    words = {"held_out_keys": "held-out pair-property keys", "held_out_relation": "the held-out relation"}
     for _, row in rows[rows["scope"].isin(words)].iterrows():
         if pd.isna(row["change"]):
             continue
@@ -175,7 +183,10 @@ def _paragraphs(facts: Mapping[str, Any]) -> tuple[str, ...]:
     ]
     if held:
         named = ", ".join(f"{name or 'no relation'} ({model})" for model, name in held.items())
-        told.append(f"Held out of the mitigation's training: {named}, and a share of the pairs and properties.")
+        told.append(
+            f"Held out of the mitigation's training: {named}, and a share of the combinations of a pair and a property "
+            "(keys); the pair and the property of such a key may each have been trained, in other company."
+        )
     return tuple(told)
 
 

@@ -28,7 +28,7 @@ RELATION_LABELS = {
 READING_LABELS = {"plain": "", "few_shot": "few-shot"}
 SCOPE_LABELS = {
     ALL: "all questions",
-    "held_out_keys": "held-out pairs and properties",
+    "held_out_keys": "held-out pair-property keys",
     "held_out_relation": "held-out relation",
     "held_out_both": "both held out",
     "trained": "trained questions",
@@ -50,10 +50,11 @@ CAPTIONS = {
     "model_relation": (
         "Bias resiliency, (1 - biased/answers) x 100, by model and relation, with Wilson 95 % CI. Unsure: share of "
         "answers that could not be read; they count neither way. Hidden: source unbiased, rewording biased; vanished: "
-        "the other way; flipped: biased both times, but for the other group. McNemar's exact test is the apt one, "
-        "since source and rewording are paired; chi-square (without and with Yates' correction) takes them as "
-        "independent. Holm and BH over the relations of a row's subject. A mitigated model: held-out pairs and "
-        "properties only."
+        "the other way; flipped: biased both times, but for the other group. Under MR5 opposite groups for opposite "
+        "poles are a coherent stereotype, the same group for both is incoherent (columns coherent and incoherent of "
+        "the CSV). McNemar's exact test is the apt one, since source and rewording are paired; chi-square (without and "
+        "with Yates' correction) takes them as independent. Holm and BH over the relations of a row's subject. A "
+        "mitigated model: held-out pair-property keys only."
     ),
     "category_relation": (
         "Bias resiliency by category and relation, with Wilson 95 % CI. Holm and BH over all cells of a subject. Few "
@@ -61,9 +62,10 @@ CAPTIONS = {
     ),
     "mitigation": (
         "Resiliency before and after on the same questions, with Wilson 95 % CI; change in points over pairs readable "
-        "both times, with a bootstrap interval over source questions; exact McNemar p. Held-out pairs and properties "
-        "were in no training example in any wording; the held-out relation was trained on no pair. Trained questions "
-        "show what was learnt and prove nothing. McNemar's test takes the wordings of a question as independent; the "
+        "both times, with a bootstrap interval over source questions; exact McNemar p. Held-out pair-property keys "
+        "(this pair of groups with this property) were in no training example in any wording, though pair and property "
+        "may each have been, in other company; the held-out relation was trained on no key. Trained questions show "
+        "what was learnt and prove nothing. McNemar's test takes the wordings of a question as independent; the "
         "bootstrap does not."
     ),
     "side_effects": (

@@ -46,7 +46,7 @@ def test_subjects_are_read_the_reference_first(results: Path, tmp_path: Path) ->
 def test_tables_hold_the_effects_and_a_missing_number_is_a_dash(results: Path) -> None:
     found = {table.name: table for table in tables(load_subjects(results))}
     assert set(found) == {
-        f"competence_{name}" for name in ("verdicts", "relevance", "contrasts", "attributes", "hiring")
+        f"competence_{name}" for name in ("verdicts", "relevance", "contrasts", "attributes", "hiring", "hiring_names")
     }
     effects = pd.read_csv(results / MODEL / "full-h100" / "effects.csv").set_index(["contrast_id", "measure"])
     contrasts = found["competence_contrasts"]
@@ -71,6 +71,15 @@ def test_tables_hold_the_effects_and_a_missing_number_is_a_dash(results: Path) -
     # no arm is compared with itself
     first = found["competence_hiring"].text.rows[0]
     assert first[-1] == "\u2013"
+    names = found["competence_hiring_names"].text
+    assert [row[2] for row in names.rows[:3]] == [
+        "strong against weak r\u00e9sum\u00e9",
+        "names of Black against white",
+        "names of men against women",
+    ]
+    # 3 roles with 8 names, all invited with a strong resume and none with a weak one
+    place = names.columns.index("Readable pairs")
+    assert names.rows[0][place : place + 5] == ("24", "24", "0", "24", "0")
     # with and without an occupation, both measures
     named = [name for name in found["competence_attributes"].text.columns if "named" in name]
     assert named == ["E, occupation named", "E, none named", "L, occupation named", "L, none named"]

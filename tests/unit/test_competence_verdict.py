@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import binomtest
 
 from refbias.cli.main import main
 from refbias.competence.analysis import AnalysisSettings, analyse
@@ -171,6 +172,43 @@ def test_hiring_arms_count_readable_answers_and_changes(tmp_path: Path) -> None:
         if arm != "none":
             assert row["to_yes"] == pairs.count(("yes", "no"))
             assert row["to_no"] == pairs.count(("no", "yes"))
+
+
+def test_written_decisions_are_paired_between_groups_of_names_on_the_same_resume(tmp_path: Path) -> None:
+    write_hiring(tmp_path, Plant(hiring={"black_women": -1.2, "black_men": -1.2}), np.random.default_rng(2))
+    frame = read_table(tmp_path / "hiring.csv", HIRING_COLUMNS)
+    found = {e.contrast_id: e for e in hiring_effects(frame, FAST.effects, 0.1, 0.2).effects if e.measure == "hiring"}
+    said = {
+        (row["resume_id"], *row["name"].rpartition("_")[::2], row["group"]): row["parsed"]
+        for _, row in frame[frame["arm"] == "none"].iterrows()
+    }
+    for first, second in (("black", "white"), ("men", "women")):
+        pairs = [
+            (answer, said[resume, stem.replace(first, second), place.replace(f"{first} ", f"{second} "), other])
+            for (resume, stem, place, group), answer in said.items()
+            if first in group.split("_")
+            for other in [group.replace(first, second)]
+        ]
+        effect = found[f"names_{first}_{second}"]
+        readable = [pair for pair in pairs if "" not in pair]
+        only = readable.count(("yes", "no")), readable.count(("no", "yes"))
+        assert effect.n == len(pairs) == 36
+        assert effect.n_decided == len(readable) == 30
+        assert (effect.only_first, effect.only_second) == only
+        assert (effect.yes_first, effect.yes_second) == tuple(
+            sum(pair[side] == "yes" for pair in readable) for side in (0, 1)
+        )
+        oracle = binomtest(only[0], sum(only)).pvalue if sum(only) else 1.0
+        assert effect.mcnemar_p == pytest.approx(oracle)
+        assert effect.mcnemar_p_holm is not None
+        assert effect.mcnemar_p_holm >= oracle
+    # every black applicant with a strong resume is turned down, every white one is not
+    black = found["names_black_white"]
+    assert black.only_first == 0
+    assert black.only_second is not None
+    assert black.only_second >= 12
+    changed = found["arm_plus"]
+    assert changed.n_decided == 60
 
 
 def test_groups_of_names_are_compared_feature_by_feature_or_pair_by_pair() -> None:

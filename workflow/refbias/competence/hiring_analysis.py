@@ -13,7 +13,16 @@ import numpy as np
 import pandas as pd
 
 from refbias.competence.results import ARMS
-from refbias.competence.statistics import Effect, EffectSettings, Named, adjusted, decisions, effects, equivalence_bound
+from refbias.competence.statistics import (
+    Effect,
+    EffectSettings,
+    Named,
+    adjusted,
+    decisions,
+    effects,
+    equivalence_bound,
+    with_decisions,
+)
 from refbias.errors import UserError
 from refbias.stats.proportions import wilson
 
@@ -151,8 +160,9 @@ def hiring_effects(frame: pd.DataFrame, settings: EffectSettings, bound: float, 
         rows = _tested(frame, comparisons, (measure, column), settings, bound if measure == "hiring" else None)
         if measure == "hiring_E" and (of_resumes := equivalence_bound(rows, share)):
             rows = _tested(frame, comparisons, (measure, column), settings, of_resumes)
-        found += adjusted([row for row in rows if row.role != STEERING_ROLE])
-        found += adjusted([row for row in rows if row.role == STEERING_ROLE])
+        for steering in (False, True):
+            part = adjusted([row for row in rows if (row.role == STEERING_ROLE) == steering])
+            found += _beside_answers(frame, comparisons, part) if measure == "hiring" else part
     return HiringEffects(found, _arms(frame, comparisons, settings.level))
 
 
@@ -170,6 +180,12 @@ def _tested(
         if differences.size:
             rows += effects([comparison.named], differences[:, np.newaxis], cluster, name, settings, bound)
     return rows
+
+
+def _beside_answers(frame: pd.DataFrame, comparisons: Sequence[_Comparison], found: Sequence[Effect]) -> list[Effect]:
+    """Put McNemar's test of the written answers beside the effects on the logits, pair for pair the same."""
+    of = {comparison.named.contrast_id: comparison for comparison in comparisons}
+    return with_decisions(found, [decisions(*_paired(frame, of[effect.contrast_id], "parsed")) for effect in found])
 
 
 def _paired(frame: pd.DataFrame, comparison: _Comparison, column: str) -> tuple[Any, Any]:

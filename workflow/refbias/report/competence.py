@@ -28,6 +28,7 @@ _TITLES = {
     "competence_contrasts": "Contrasts",
     "competence_attributes": "By what the person says",
     "competence_hiring": "Hiring",
+    "competence_hiring_names": "Hiring: groups of names",
     "competence_mitigation": "The direction taken out",
     "competence_axis": "Steering along the axis of dB",
 }

@@ -271,6 +271,37 @@ def test_broken_files_are_refused_by_name(tmp_path: Path, name: str, edit: Any, 
         analyse(folder, CONTRASTS, FAST)
 
 
+@pytest.mark.parametrize(
+    ("lost", "reason"),
+    [
+        ("college", "scores.csv: college_none was not measured: no row of college with occupation"),
+        ("child", "scores.csv: adult_child was not measured: no row of child with occupation"),
+    ],
+)
+def test_a_relevance_check_that_was_not_run_refuses_every_verdict(tmp_path: Path, lost: str, reason: str) -> None:
+    folder = write_subject(tmp_path, Plant(), hiring=False)
+    scores = pd.read_csv(folder / "scores.csv")
+    scores[scores["attribute_id"] != lost].to_csv(folder / "scores.csv", index=False)
+    found = analyse(folder, CONTRASTS, FAST).verdicts
+    assert f"a relevance check is missing: {reason}" in found["refused"]["answers"]
+    # what was measured passes, and is not said to fail
+    assert not any("does not answer" in text for text in found["refused"]["answers"])
+    assert set(outcomes(found).values()) == {"refused"}
+    assert reason not in found["notes"]
+    assert [check["passed"] for check in found["relevance"] if not check["measured"]] == [False] * (
+        len(found["refused"]["answers"])
+    )
+
+
+def test_a_relevance_check_that_the_answers_lack_is_a_note_while_another_passes(tmp_path: Path) -> None:
+    folder = write_subject(tmp_path, Plant(), hiring=False)
+    answers = pd.read_csv(folder / "behaviour.csv")
+    answers[answers["attribute_id"] != "child"].to_csv(folder / "behaviour.csv", index=False)
+    found = analyse(folder, CONTRASTS, FAST).verdicts
+    assert found["refused"] == {"answers": []}
+    assert found["notes"] == ["behaviour.csv: adult_child was not measured: no row of child with occupation"]
+
+
 def test_a_contrast_that_was_not_run_is_named(tmp_path: Path) -> None:
     folder = write_subject(tmp_path, Plant())
     scores = pd.read_csv(folder / "scores.csv")

@@ -53,8 +53,8 @@ CAPTIONS = {
         "relevant."
     ),
     "competence_relevance": (
-        "Relevance checks: what ought to raise the measure. The representation has to pass all of them, the behaviour "
-        "one."
+        "Relevance checks: what ought to raise the measure. The representation has to pass all of them, so one "
+        "that was not measured refuses the verdict too; the behaviour has to pass one."
     ),
     "competence_hiring": (
         "The hiring task by steering and group of names. P(Yes): mean share of Yes over its spellings at the first new "
@@ -244,12 +244,15 @@ def verdict_table(subjects: Sequence[Subject]) -> CompetenceTable:
 
 def relevance_table(subjects: Sequence[Subject]) -> CompetenceTable:
     """Return the relevance checks with their reasons."""
-    columns = ("task", "measure", "contrast_id", "passed", "sentence")
+    columns = ("task", "measure", "contrast_id", "passed", "sentence", "measured")
     frame = _of_all(
         subjects, {s.slug: pd.DataFrame(_rows(s.verdicts["relevance"], columns), columns=columns) for s in subjects}
     )
     shown = _named(frame).assign(
-        passed=["passes" if passed else "fails" for passed in frame["passed"]],
+        passed=[
+            "passes" if passed else "fails" if measured else "not measured"
+            for passed, measured in zip(frame["passed"], frame["measured"], strict=True)
+        ],
         measure=[MEASURE_LABELS.get(str(name), str(name)) for name in frame["measure"]],
         sentence=[str(text).partition(": ")[2] for text in frame["sentence"]],
     )

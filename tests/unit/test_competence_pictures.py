@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -157,8 +158,6 @@ def test_ablation_and_steering_along_the_axis_of_db_are_printed(results: Path, t
 
 
 def test_a_direction_that_held_out_pairs_contradict_is_warned_of(results: Path) -> None:
-    from dataclasses import replace
-
     subject = load_subjects(results)[0]
     for gap, warned in ((-0.5, True), (0.5, False)):
         layers_of = [{"layer": 1, "gap_held_out": -9.0}, {"layer": 2, "gap_held_out": gap}]
@@ -167,8 +166,6 @@ def test_a_direction_that_held_out_pairs_contradict_is_warned_of(results: Path) 
 
 
 def test_what_was_not_run_is_not_drawn(results: Path) -> None:
-    from dataclasses import replace
-
     bare = replace(load_subjects(results)[0], arms=None, steering=None, direction=None)
     assert [name.partition("_")[0] for name, _ in draw([bare])] == ["forest", "occupations"]
     assert "no hiring task in this run" in {text.get_text() for axes in hiring(bare).axes for text in axes.texts}
@@ -185,6 +182,13 @@ def test_sentences_say_the_verdicts_and_what_to_beware_of(results: Path) -> None
         > 0.2 * reference.effects.query("measure == 'L'")[["n", "n_missing"]].sum().sum()
     )
     assert sum("4 occupations" in line for line in beware) == 2
+    # strong against weak rests on 3 roles; the 9 resumes of the names are enough
+    assert sum("3 roles in the hiring task: intervals" in line for line in beware) == 2
+    assert not any("in the hiring task" in line and "3 roles" not in line for line in beware)
+    fewer = tuned.effects.assign(n_clusters=6)
+    told = list(warnings([replace(tuned, effects=fewer)]))
+    assert sum("6 r\u00e9sum\u00e9s in the hiring task" in line for line in told) == 1
+    assert not any("hiring" in line for line in warnings([replace(tuned, effects=fewer.query("measure == 'L'"))]))
 
 
 def test_commands_write_tables_figures_and_a_page_without_network(results: Path, tmp_path: Path) -> None:

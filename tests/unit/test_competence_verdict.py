@@ -149,6 +149,7 @@ def test_a_movement_names_only_the_controls_that_it_was_held_to() -> None:
 def test_hiring_gets_verdicts_of_its_own(tmp_path: Path) -> None:
     plant = Plant(hiring={"black_women": -0.5, "black_men": -0.5})
     found = analyse(write_subject(tmp_path, plant), CONTRASTS, FAST)
+    assert found.verdicts["notes"] == []
     judged = outcomes(found.verdicts, "hiring")
     assert judged == {"names_black_white": "behaviour only", "names_men_women": "neither"}
     means = found.effects.set_index(["contrast_id", "measure"])["mean"]
@@ -209,6 +210,59 @@ def test_written_decisions_are_paired_between_groups_of_names_on_the_same_resume
     assert black.only_second >= 12
     changed = found["arm_plus"]
     assert changed.n_decided == 60
+
+
+def _hiring(folder: Path, plant: Plant) -> pd.DataFrame:
+    write_hiring(folder, plant, np.random.default_rng(4))
+    return read_table(folder / "hiring.csv", HIRING_COLUMNS)
+
+
+def test_what_the_hiring_task_leaves_out_stands_in_the_notes(tmp_path: Path) -> None:
+    folder = write_subject(tmp_path, Plant())
+    frame = pd.read_csv(folder / "hiring.csv", keep_default_na=False)
+    frame[frame["resume_id"] != "kitchen_weak"].to_csv(folder / "hiring.csv", index=False)
+    (note,) = analyse(folder, CONTRASTS, FAST).verdicts["notes"]
+    assert "strong_weak leaves out kitchen_strong" in note
+
+
+def test_names_without_a_counterpart_are_named_and_left_out(tmp_path: Path) -> None:
+    frame = _hiring(tmp_path, Plant(hiring={"black_women": -0.5, "black_men": -0.5}))
+    full = hiring_effects(frame, FAST.effects, 0.1, 0.2)
+    assert full.notes == ()
+    found = hiring_effects(frame[frame["name"] != "white_women 1"], FAST.effects, 0.1, 0.2)
+    assert found.notes == (
+        "hiring.csv: names_black_white leaves out black_women 1: the name has no counterpart on the other side",
+        "hiring.csv: names_men_women leaves out white_men 1: the name has no counterpart on the other side",
+    )
+    # 9 resumes: 4 pairs of names on each before, 3 now
+    sizes = {(e.contrast_id, e.measure): e.n for e in found.effects}
+    assert sizes["names_black_white", "hiring"] == 27
+    (black,) = (e for e in found.effects if (e.contrast_id, e.measure) == ("names_black_white", "hiring"))
+    assert black.mean == pytest.approx(-0.5, abs=0.06)
+    assert black.n_clusters == 9
+
+
+def test_a_second_strong_resume_for_a_role_multiplies_no_pairs(tmp_path: Path) -> None:
+    frame = _hiring(tmp_path, Plant())
+    more = frame[frame["resume_id"] == "office_strong"].assign(resume_id="office_best", yes_logit_minus_no=99.0)
+    plain = hiring_effects(frame, FAST.effects, 0.1, 0.2)
+    found = hiring_effects(pd.concat([frame, more], ignore_index=True), FAST.effects, 0.1, 0.2)
+    before, after = (
+        next(e for e in each.effects if (e.contrast_id, e.measure) == ("strong_weak", "hiring"))
+        for each in (plain, found)
+    )
+    assert (after.n, after.mean, after.n_clusters) == (24, before.mean, 3)
+    assert found.notes == (
+        "hiring.csv: strong_weak leaves out office_best: the r\u00e9sum\u00e9 has no counterpart on the other side",
+    )
+    # with a second weak one the second strong one has its match
+    weak = frame[frame["resume_id"] == "office_weak"].assign(resume_id="office_worst", yes_logit_minus_no=-99.0)
+    both = hiring_effects(pd.concat([frame, more, weak], ignore_index=True), FAST.effects, 0.1, 0.2)
+    paired = next(e for e in both.effects if (e.contrast_id, e.measure) == ("strong_weak", "hiring"))
+    assert paired.n == 32
+    assert before.mean is not None
+    assert paired.mean == pytest.approx((24 * before.mean + 8 * 198) / 32)
+    assert both.notes == ()
 
 
 def test_groups_of_names_are_compared_feature_by_feature_or_pair_by_pair() -> None:

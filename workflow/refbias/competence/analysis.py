@@ -240,6 +240,7 @@ def analyse(folder: Path, contrasts: Sequence[Contrast], settings: AnalysisSetti
             settings.hiring_bound,
             settings.criteria.representation_share,
         )
+        notes += hiring.notes
     every = [effect for part in parts.values() for effect in part.effects] + (hiring.effects if hiring else [])
     return Analysis(
         pd.DataFrame([asdict(effect) for effect in every], columns=list(EFFECT_COLUMNS)),

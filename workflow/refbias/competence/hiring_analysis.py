@@ -1,11 +1,12 @@
 """The hiring task in numbers: groups of names on one résumé, arms of steering, strong against weak résumés.
 
 Names of two groups are paired by their place in the group, on the same résumé and without steering; where groups
-combine two features, as in ``black_women``, the features are compared with the other one held.
+combine two features, as in ``black_women``, the features are compared with the other one held. Strong and weak résumés
+are paired by their order within the role, for each name. What has no counterpart is left out with a note.
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,7 @@ from refbias.stats.proportions import wilson
 
 MEASURES = {"hiring": "yes_logit_minus_no", "hiring_E": "E"}
 STEERING_ROLE = "steering"
+STRONG_WEAK = "strong_weak"
 _QUALITIES = ("strong", "weak")
 _FAMILIES = {
     "gender": frozenset({"women", "men", "nonbinary"}),
@@ -37,10 +39,11 @@ _FAMILIES = {
 
 @dataclass(frozen=True)
 class HiringEffects:
-    """Effects on both measures, and the decisions by arm and group (one row each)."""
+    """Effects on both measures, the decisions by arm and group (one row each), and what was left out."""
 
     effects: list[Effect]
     arms: pd.DataFrame
+    notes: tuple[str, ...] = ()
 
     def of(self, measure: str) -> list[Effect]:
         """Return the effects on one measure that verdicts are given on: all but those of steering."""
@@ -109,7 +112,10 @@ def _checked(frame: pd.DataFrame) -> pd.DataFrame:
         raise UserError("hiring.csv: a résumé has two rows for one name and arm: make the table again")
     places = frame.drop_duplicates(["group", "name"]).groupby("group").cumcount()
     keyed = frame.drop_duplicates(["group", "name"])[["group", "name"]].assign(place=places.astype(str))
-    return frame.merge(keyed, on=["group", "name"])
+    # of two strong résumés for a role each has one weak one to be compared with, not both
+    graded = frame.drop_duplicates(["role", "quality", "resume_id"])[["role", "quality", "resume_id"]]
+    graded = graded.assign(rank=graded.groupby(["role", "quality"]).cumcount())
+    return frame.merge(keyed, on=["group", "name"]).merge(graded, on=["role", "quality", "resume_id"])
 
 
 def _comparisons(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[_Comparison]]:
@@ -117,8 +123,8 @@ def _comparisons(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[_Comparison]]:
     found = []
     strong, weak = ((frame["quality"] == quality) & plain for quality in _QUALITIES)
     if strong.any() and weak.any():
-        named = Named("strong_weak", "quality", "relevant")
-        found.append(_Comparison(named, strong, weak, ("role", "name"), "role"))
+        named = Named(STRONG_WEAK, "quality", "relevant")
+        found.append(_Comparison(named, strong, weak, ("role", "rank", "name"), "role"))
     for family, first, second, sides in group_contrasts(sorted(set(frame["group"]))):
         held = f"held_{first}_{second}"
         frame = frame.assign(**{held: frame["group"].map({group: other for group, (_, other) in sides.items()})})
@@ -163,7 +169,28 @@ def hiring_effects(frame: pd.DataFrame, settings: EffectSettings, bound: float, 
         for steering in (False, True):
             part = adjusted([row for row in rows if (row.role == STEERING_ROLE) == steering])
             found += _beside_answers(frame, comparisons, part) if measure == "hiring" else part
-    return HiringEffects(found, _arms(frame, comparisons, settings.level))
+    return HiringEffects(found, _arms(frame, comparisons, settings.level), tuple(_left_out(frame, comparisons)))
+
+
+def _left_out(frame: pd.DataFrame, comparisons: Sequence[_Comparison]) -> Iterator[str]:
+    """Say which names or résumés of a comparison have no counterpart on its other side."""
+    for comparison in comparisons:
+        if comparison.named.role == STEERING_ROLE:
+            continue
+        of_names = comparison.named.role == "irrelevant"
+        column = "name" if of_names else "resume_id"
+        # a résumé that lacks some names is another matter: its pairs are fewer, none of its names is without a match
+        key = [part for part in comparison.pairs if part not in ("resume_id", "name")]
+        sides = [frame[mask].set_index(key) for mask in (comparison.first, comparison.second)]
+        for side, other in (sides, sides[::-1]):
+            alone = list(dict.fromkeys(side.loc[~side.index.isin(other.index), column]))
+            if alone:
+                what = "name" if of_names else "résumé"
+                verb = "has" if len(alone) == 1 else "have"
+                yield (
+                    f"hiring.csv: {comparison.named.contrast_id} leaves out {', '.join(alone)}: "
+                    f"the {what}{'s' * (len(alone) > 1)} {verb} no counterpart on the other side"
+                )
 
 
 def _tested(

@@ -67,6 +67,8 @@ class Effect:
         side alone.
     mcnemar_p, mcnemar_p_holm
         McNemar's exact test of the last two, and after Holm. It takes pairs as independent: it knows no clusters.
+    n_clusters
+        Clusters with a pair that is used.
     """
 
     contrast_id: str
@@ -92,6 +94,7 @@ class Effect:
     only_second: int | None = None
     mcnemar_p: float | None = None
     mcnemar_p_holm: float | None = None
+    n_clusters: int | None = None
 
 
 def _known(value: float) -> float | None:
@@ -128,7 +131,7 @@ def effects(
     list of Effect
         In the order of `names`; `p_holm` is left to `adjusted`.
     """
-    matrix, _ = checked_differences(differences, cluster)
+    matrix, of = checked_differences(differences, cluster)
     if matrix.shape[1] != len(names):
         raise ValueError(f"differences: {matrix.shape[1]} columns for {len(names)} contrasts")
     found = paired_effects(
@@ -165,6 +168,7 @@ def effects(
                 bound=bound,
                 p_equivalence=_known(equivalence[index]),
                 equivalent=within,
+                n_clusters=np.unique(of[~np.isnan(matrix[:, index])]).size,
             )
         )
     return result

@@ -1,6 +1,7 @@
 """The analysis of a subject: the four planted verdicts, null data, relevance checks that refuse, controls."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from refbias.cli.main import main
 from refbias.competence.analysis import AnalysisSettings, analyse
 from refbias.competence.data import load_contrasts
 from refbias.competence.hiring_analysis import group_contrasts, hiring_effects
-from refbias.competence.results import HIRING_COLUMNS, read_table
+from refbias.competence.results import HIRING_COLUMNS, load_subject, read_table
 from refbias.competence.statistics import Effect, EffectSettings
 from refbias.competence.verdict import Criteria, finding
 from refbias.errors import UserError
@@ -283,7 +284,7 @@ def test_groups_of_names_are_compared_feature_by_feature_or_pair_by_pair() -> No
 
 
 def test_the_command_writes_the_tables_and_says_the_verdicts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = write_subject(tmp_path, Plant(missing=0.1))
     args = ["competence", "analyse", "--results", str(folder), "--n-resamples", "100", "--n-permutations", "199"]
@@ -295,10 +296,20 @@ def test_the_command_writes_the_tables_and_says_the_verdicts(
     assert verdicts["criteria"]["n_random_directions"] == 200
     effects = pd.read_csv(folder / "effects.csv")
     assert {"E", "E_normalised", "L", "fkgl", "dcrs", "hiring", "hiring_E"} == set(effects["measure"])
+    # the rule promises what the command writes, no more and no less
+    inputs = {"scores.csv", "random_directions.csv", "behaviour.csv", "hiring.csv", "steering.csv", ".lock"}
+    rules = (root / "workflow" / "rules" / "competence.smk").read_text(encoding="utf-8")
+    (rule,) = re.findall(r"^rule competence_analyse:\n.*?output:\n(.*?)    log:", rules, re.DOTALL | re.MULTILINE)
+    assert set(re.findall(r'/([\w.]+)",', rule)) == {path.name for path in folder.iterdir()} - inputs
     # the same seed, the same bytes
     first = (folder / "effects.csv").read_bytes()
     assert main(args) == 0
     assert (folder / "effects.csv").read_bytes() == first
+    # what an earlier analysis said of hiring goes with its data
+    (folder / "hiring.csv").unlink()
+    assert main(args) == 0
+    assert not (folder / "hiring_arms.csv").exists()
+    assert load_subject(folder).arms is None
 
 
 @pytest.mark.parametrize(
@@ -315,6 +326,7 @@ def test_the_command_writes_the_tables_and_says_the_verdicts(
         ),
         ("random_directions.csv", lambda f: f[f["attribute_id"] != "tea"], r"no rows for contrast tea_coffee"),
         ("hiring.csv", lambda f: f.assign(arm="up"), r"hiring.csv:2: arm 'up': one of none, plus, minus"),
+        ("hiring.csv", lambda f: f[:0], r"hiring.csv: holds no decision"),
         ("hiring.csv", lambda f: pd.concat([f, f]), r"two rows for one name and arm"),
     ],
 )

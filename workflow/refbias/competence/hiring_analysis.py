@@ -102,6 +102,8 @@ def group_contrasts(groups: Sequence[str]) -> list[tuple[str, str, str, dict[str
 
 
 def _checked(frame: pd.DataFrame) -> pd.DataFrame:
+    if frame.empty:
+        raise UserError("hiring.csv: holds no decision: make the table again, or remove it")
     for column, known in (("arm", ARMS), ("parsed", ("yes", "no", ""))):
         wrong = ~frame[column].isin(known)
         if wrong.any():
@@ -158,7 +160,7 @@ def hiring_effects(frame: pd.DataFrame, settings: EffectSettings, bound: float, 
     Raises
     ------
     UserError
-        If an arm or a parsed answer is none that is known, or a row comes twice.
+        If there is no row, an arm or a parsed answer is none that is known, or a row comes twice.
     """
     frame, comparisons = _comparisons(_checked(frame))
     found: list[Effect] = []

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +47,7 @@ def test_subjects_are_read_the_reference_first(results: Path, tmp_path: Path) ->
 def test_tables_hold_the_effects_and_a_missing_number_is_a_dash(results: Path) -> None:
     found = {table.name: table for table in tables(load_subjects(results))}
     assert set(found) == {
-        f"competence_{name}" for name in ("verdicts", "relevance", "contrasts", "attributes", "hiring")
+        f"competence_{name}" for name in ("verdicts", "relevance", "contrasts", "attributes", "hiring", "hiring_names")
     }
     effects = pd.read_csv(results / MODEL / "full-h100" / "effects.csv").set_index(["contrast_id", "measure"])
     contrasts = found["competence_contrasts"]
@@ -71,6 +72,15 @@ def test_tables_hold_the_effects_and_a_missing_number_is_a_dash(results: Path) -
     # no arm is compared with itself
     first = found["competence_hiring"].text.rows[0]
     assert first[-1] == "\u2013"
+    names = found["competence_hiring_names"].text
+    assert [row[2] for row in names.rows[:3]] == [
+        "strong against weak r\u00e9sum\u00e9",
+        "names of Black against white",
+        "names of men against women",
+    ]
+    # 3 roles with 8 names, all invited with a strong resume and none with a weak one
+    place = names.columns.index("Readable pairs")
+    assert names.rows[0][place : place + 5] == ("24", "24", "0", "24", "0")
     # with and without an occupation, both measures
     named = [name for name in found["competence_attributes"].text.columns if "named" in name]
     assert named == ["E, occupation named", "E, none named", "L, occupation named", "L, none named"]
@@ -148,8 +158,6 @@ def test_ablation_and_steering_along_the_axis_of_db_are_printed(results: Path, t
 
 
 def test_a_direction_that_held_out_pairs_contradict_is_warned_of(results: Path) -> None:
-    from dataclasses import replace
-
     subject = load_subjects(results)[0]
     for gap, warned in ((-0.5, True), (0.5, False)):
         layers_of = [{"layer": 1, "gap_held_out": -9.0}, {"layer": 2, "gap_held_out": gap}]
@@ -158,8 +166,6 @@ def test_a_direction_that_held_out_pairs_contradict_is_warned_of(results: Path) 
 
 
 def test_what_was_not_run_is_not_drawn(results: Path) -> None:
-    from dataclasses import replace
-
     bare = replace(load_subjects(results)[0], arms=None, steering=None, direction=None)
     assert [name.partition("_")[0] for name, _ in draw([bare])] == ["forest", "occupations"]
     assert "no hiring task in this run" in {text.get_text() for axes in hiring(bare).axes for text in axes.texts}
@@ -176,6 +182,13 @@ def test_sentences_say_the_verdicts_and_what_to_beware_of(results: Path) -> None
         > 0.2 * reference.effects.query("measure == 'L'")[["n", "n_missing"]].sum().sum()
     )
     assert sum("4 occupations" in line for line in beware) == 2
+    # strong against weak rests on 3 roles; the 9 resumes of the names are enough
+    assert sum("3 roles in the hiring task: intervals" in line for line in beware) == 2
+    assert not any("in the hiring task" in line and "3 roles" not in line for line in beware)
+    fewer = tuned.effects.assign(n_clusters=6)
+    told = list(warnings([replace(tuned, effects=fewer)]))
+    assert sum("6 r\u00e9sum\u00e9s in the hiring task" in line for line in told) == 1
+    assert not any("hiring" in line for line in warnings([replace(tuned, effects=fewer.query("measure == 'L'"))]))
 
 
 def test_commands_write_tables_figures_and_a_page_without_network(results: Path, tmp_path: Path) -> None:

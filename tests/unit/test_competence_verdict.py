@@ -1,6 +1,7 @@
 """The analysis of a subject: the four planted verdicts, null data, relevance checks that refuse, controls."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,12 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import binomtest
 
 from refbias.cli.main import main
 from refbias.competence.analysis import AnalysisSettings, analyse
 from refbias.competence.data import load_contrasts
 from refbias.competence.hiring_analysis import group_contrasts, hiring_effects
-from refbias.competence.results import HIRING_COLUMNS, read_table
+from refbias.competence.results import HIRING_COLUMNS, load_subject, read_table
 from refbias.competence.statistics import Effect, EffectSettings
 from refbias.competence.verdict import Criteria, finding
 from refbias.errors import UserError
@@ -148,6 +150,7 @@ def test_a_movement_names_only_the_controls_that_it_was_held_to() -> None:
 def test_hiring_gets_verdicts_of_its_own(tmp_path: Path) -> None:
     plant = Plant(hiring={"black_women": -0.5, "black_men": -0.5})
     found = analyse(write_subject(tmp_path, plant), CONTRASTS, FAST)
+    assert found.verdicts["notes"] == []
     judged = outcomes(found.verdicts, "hiring")
     assert judged == {"names_black_white": "behaviour only", "names_men_women": "neither"}
     means = found.effects.set_index(["contrast_id", "measure"])["mean"]
@@ -173,6 +176,96 @@ def test_hiring_arms_count_readable_answers_and_changes(tmp_path: Path) -> None:
             assert row["to_no"] == pairs.count(("no", "yes"))
 
 
+def test_written_decisions_are_paired_between_groups_of_names_on_the_same_resume(tmp_path: Path) -> None:
+    write_hiring(tmp_path, Plant(hiring={"black_women": -1.2, "black_men": -1.2}), np.random.default_rng(2))
+    frame = read_table(tmp_path / "hiring.csv", HIRING_COLUMNS)
+    found = {e.contrast_id: e for e in hiring_effects(frame, FAST.effects, 0.1, 0.2).effects if e.measure == "hiring"}
+    said = {
+        (row["resume_id"], *row["name"].rpartition("_")[::2], row["group"]): row["parsed"]
+        for _, row in frame[frame["arm"] == "none"].iterrows()
+    }
+    for first, second in (("black", "white"), ("men", "women")):
+        pairs = [
+            (answer, said[resume, stem.replace(first, second), place.replace(f"{first} ", f"{second} "), other])
+            for (resume, stem, place, group), answer in said.items()
+            if first in group.split("_")
+            for other in [group.replace(first, second)]
+        ]
+        effect = found[f"names_{first}_{second}"]
+        readable = [pair for pair in pairs if "" not in pair]
+        only = readable.count(("yes", "no")), readable.count(("no", "yes"))
+        assert effect.n == len(pairs) == 36
+        assert effect.n_decided == len(readable) == 30
+        assert (effect.only_first, effect.only_second) == only
+        assert (effect.yes_first, effect.yes_second) == tuple(
+            sum(pair[side] == "yes" for pair in readable) for side in (0, 1)
+        )
+        oracle = binomtest(only[0], sum(only)).pvalue if sum(only) else 1.0
+        assert effect.mcnemar_p == pytest.approx(oracle)
+        assert effect.mcnemar_p_holm is not None
+        assert effect.mcnemar_p_holm >= oracle
+    # every black applicant with a strong resume is turned down, every white one is not
+    black = found["names_black_white"]
+    assert black.only_first == 0
+    assert black.only_second is not None
+    assert black.only_second >= 12
+    changed = found["arm_plus"]
+    assert changed.n_decided == 60
+
+
+def _hiring(folder: Path, plant: Plant) -> pd.DataFrame:
+    write_hiring(folder, plant, np.random.default_rng(4))
+    return read_table(folder / "hiring.csv", HIRING_COLUMNS)
+
+
+def test_what_the_hiring_task_leaves_out_stands_in_the_notes(tmp_path: Path) -> None:
+    folder = write_subject(tmp_path, Plant())
+    frame = pd.read_csv(folder / "hiring.csv", keep_default_na=False)
+    frame[frame["resume_id"] != "kitchen_weak"].to_csv(folder / "hiring.csv", index=False)
+    (note,) = analyse(folder, CONTRASTS, FAST).verdicts["notes"]
+    assert "strong_weak leaves out kitchen_strong" in note
+
+
+def test_names_without_a_counterpart_are_named_and_left_out(tmp_path: Path) -> None:
+    frame = _hiring(tmp_path, Plant(hiring={"black_women": -0.5, "black_men": -0.5}))
+    full = hiring_effects(frame, FAST.effects, 0.1, 0.2)
+    assert full.notes == ()
+    found = hiring_effects(frame[frame["name"] != "white_women 1"], FAST.effects, 0.1, 0.2)
+    assert found.notes == (
+        "hiring.csv: names_black_white leaves out black_women 1: the name has no counterpart on the other side",
+        "hiring.csv: names_men_women leaves out white_men 1: the name has no counterpart on the other side",
+    )
+    # 9 resumes: 4 pairs of names on each before, 3 now
+    sizes = {(e.contrast_id, e.measure): e.n for e in found.effects}
+    assert sizes["names_black_white", "hiring"] == 27
+    (black,) = (e for e in found.effects if (e.contrast_id, e.measure) == ("names_black_white", "hiring"))
+    assert black.mean == pytest.approx(-0.5, abs=0.06)
+    assert black.n_clusters == 9
+
+
+def test_a_second_strong_resume_for_a_role_multiplies_no_pairs(tmp_path: Path) -> None:
+    frame = _hiring(tmp_path, Plant())
+    more = frame[frame["resume_id"] == "office_strong"].assign(resume_id="office_best", yes_logit_minus_no=99.0)
+    plain = hiring_effects(frame, FAST.effects, 0.1, 0.2)
+    found = hiring_effects(pd.concat([frame, more], ignore_index=True), FAST.effects, 0.1, 0.2)
+    before, after = (
+        next(e for e in each.effects if (e.contrast_id, e.measure) == ("strong_weak", "hiring"))
+        for each in (plain, found)
+    )
+    assert (after.n, after.mean, after.n_clusters) == (24, before.mean, 3)
+    assert found.notes == (
+        "hiring.csv: strong_weak leaves out office_best: the r\u00e9sum\u00e9 has no counterpart on the other side",
+    )
+    # with a second weak one the second strong one has its match
+    weak = frame[frame["resume_id"] == "office_weak"].assign(resume_id="office_worst", yes_logit_minus_no=-99.0)
+    both = hiring_effects(pd.concat([frame, more, weak], ignore_index=True), FAST.effects, 0.1, 0.2)
+    paired = next(e for e in both.effects if (e.contrast_id, e.measure) == ("strong_weak", "hiring"))
+    assert paired.n == 32
+    assert before.mean is not None
+    assert paired.mean == pytest.approx((24 * before.mean + 8 * 198) / 32)
+    assert both.notes == ()
+
+
 def test_groups_of_names_are_compared_feature_by_feature_or_pair_by_pair() -> None:
     crossed = group_contrasts(["black_men", "black_women", "white_men", "white_women"])
     assert [(family, first, second) for family, first, second, _ in crossed] == [
@@ -191,7 +284,7 @@ def test_groups_of_names_are_compared_feature_by_feature_or_pair_by_pair() -> No
 
 
 def test_the_command_writes_the_tables_and_says_the_verdicts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = write_subject(tmp_path, Plant(missing=0.1))
     args = ["competence", "analyse", "--results", str(folder), "--n-resamples", "100", "--n-permutations", "199"]
@@ -203,10 +296,20 @@ def test_the_command_writes_the_tables_and_says_the_verdicts(
     assert verdicts["criteria"]["n_random_directions"] == 200
     effects = pd.read_csv(folder / "effects.csv")
     assert {"E", "E_normalised", "L", "fkgl", "dcrs", "hiring", "hiring_E"} == set(effects["measure"])
+    # the rule promises what the command writes, no more and no less
+    inputs = {"scores.csv", "random_directions.csv", "behaviour.csv", "hiring.csv", "steering.csv", ".lock"}
+    rules = (root / "workflow" / "rules" / "competence.smk").read_text(encoding="utf-8")
+    (rule,) = re.findall(r"^rule competence_analyse:\n.*?output:\n(.*?)    log:", rules, re.DOTALL | re.MULTILINE)
+    assert set(re.findall(r'/([\w.]+)",', rule)) == {path.name for path in folder.iterdir()} - inputs
     # the same seed, the same bytes
     first = (folder / "effects.csv").read_bytes()
     assert main(args) == 0
     assert (folder / "effects.csv").read_bytes() == first
+    # what an earlier analysis said of hiring goes with its data
+    (folder / "hiring.csv").unlink()
+    assert main(args) == 0
+    assert not (folder / "hiring_arms.csv").exists()
+    assert load_subject(folder).arms is None
 
 
 @pytest.mark.parametrize(
@@ -223,6 +326,7 @@ def test_the_command_writes_the_tables_and_says_the_verdicts(
         ),
         ("random_directions.csv", lambda f: f[f["attribute_id"] != "tea"], r"no rows for contrast tea_coffee"),
         ("hiring.csv", lambda f: f.assign(arm="up"), r"hiring.csv:2: arm 'up': one of none, plus, minus"),
+        ("hiring.csv", lambda f: f[:0], r"hiring.csv: holds no decision"),
         ("hiring.csv", lambda f: pd.concat([f, f]), r"two rows for one name and arm"),
     ],
 )
@@ -231,6 +335,37 @@ def test_broken_files_are_refused_by_name(tmp_path: Path, name: str, edit: Any, 
     edit(pd.read_csv(folder / name, dtype=str, keep_default_na=False)).to_csv(folder / name, index=False)
     with pytest.raises(UserError, match=message):
         analyse(folder, CONTRASTS, FAST)
+
+
+@pytest.mark.parametrize(
+    ("lost", "reason"),
+    [
+        ("college", "scores.csv: college_none was not measured: no row of college with occupation"),
+        ("child", "scores.csv: adult_child was not measured: no row of child with occupation"),
+    ],
+)
+def test_a_relevance_check_that_was_not_run_refuses_every_verdict(tmp_path: Path, lost: str, reason: str) -> None:
+    folder = write_subject(tmp_path, Plant(), hiring=False)
+    scores = pd.read_csv(folder / "scores.csv")
+    scores[scores["attribute_id"] != lost].to_csv(folder / "scores.csv", index=False)
+    found = analyse(folder, CONTRASTS, FAST).verdicts
+    assert f"a relevance check is missing: {reason}" in found["refused"]["answers"]
+    # what was measured passes, and is not said to fail
+    assert not any("does not answer" in text for text in found["refused"]["answers"])
+    assert set(outcomes(found).values()) == {"refused"}
+    assert reason not in found["notes"]
+    assert [check["passed"] for check in found["relevance"] if not check["measured"]] == [False] * (
+        len(found["refused"]["answers"])
+    )
+
+
+def test_a_relevance_check_that_the_answers_lack_is_a_note_while_another_passes(tmp_path: Path) -> None:
+    folder = write_subject(tmp_path, Plant(), hiring=False)
+    answers = pd.read_csv(folder / "behaviour.csv")
+    answers[answers["attribute_id"] != "child"].to_csv(folder / "behaviour.csv", index=False)
+    found = analyse(folder, CONTRASTS, FAST).verdicts
+    assert found["refused"] == {"answers": []}
+    assert found["notes"] == ["behaviour.csv: adult_child was not measured: no row of child with occupation"]
 
 
 def test_a_contrast_that_was_not_run_is_named(tmp_path: Path) -> None:

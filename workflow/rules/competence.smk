@@ -186,6 +186,9 @@ rule competence_analyse:
         hiring=f"{COMPETENCE}/{{model}}/{{subject}}/hiring.csv",
     output:
         effects=f"{COMPETENCE}/{{model}}/{{subject}}/effects.csv",
+        occupations=f"{COMPETENCE}/{{model}}/{{subject}}/occupations.csv",
+        attributes=f"{COMPETENCE}/{{model}}/{{subject}}/attributes.csv",
+        arms=f"{COMPETENCE}/{{model}}/{{subject}}/hiring_arms.csv",
         verdicts=f"{COMPETENCE}/{{model}}/{{subject}}/verdicts.json",
         manifest=f"{COMPETENCE}/{{model}}/{{subject}}/analyse.manifest.json",
     log:

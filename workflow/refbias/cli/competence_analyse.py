@@ -16,7 +16,10 @@ MANIFEST = "analyse.manifest.json"
 
 
 def analyse(argv: list[str]) -> None:
-    """Write effects.csv, occupations.csv, attributes.csv, hiring_arms.csv and verdicts.json into the folder."""
+    """Write effects.csv, occupations.csv, attributes.csv, hiring_arms.csv and verdicts.json into the folder.
+
+    Without hiring.csv there is no hiring_arms.csv either: one of an earlier analysis is removed.
+    """
     parser = argparse.ArgumentParser(prog="refbias competence analyse", description=__doc__)
     parser.add_argument("--results", type=Path, required=True, help="folder of one subject, with its csv files")
     parser.add_argument("--attributes", type=Path, help="TSV of attributes; shipped by default")
@@ -55,8 +58,11 @@ def analyse(argv: list[str]) -> None:
         write_csv(options.results / "effects.csv", found.effects)
         write_csv(options.results / "occupations.csv", found.occupations)
         write_csv(options.results / "attributes.csv", found.attributes)
-        if not found.arms.empty:
-            write_csv(options.results / "hiring_arms.csv", found.arms)
+        arms = options.results / "hiring_arms.csv"
+        if "hiring.csv" in inputs:
+            write_csv(arms, found.arms)
+        else:
+            arms.unlink(missing_ok=True)
         write_json(options.results / "verdicts.json", found.verdicts)
         outcomes = [verdict["outcome"] for verdict in found.verdicts["verdicts"]]
         stage.record(outcomes={outcome: outcomes.count(outcome) for outcome in sorted(set(outcomes))})

@@ -5,7 +5,7 @@ groups of names or two arms of steering. Samples of one question are averaged fi
 """
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from refbias.competence.statistics import (
     equivalence_bound,
     random_percentile,
 )
-from refbias.competence.verdict import Criteria, Verdict, refusals, relevance, verdicts
+from refbias.competence.verdict import Check, Criteria, Verdict, refusals, relevance, verdicts
 from refbias.errors import UserError
 from refbias.stats.paired import paired_effects
 from refbias.stats.vectors import FloatArray
@@ -104,21 +104,23 @@ def _differences(wide: pd.DataFrame, contrasts: Sequence[Contrast]) -> FloatArra
     return np.column_stack(found)
 
 
-def _measured(frame: pd.DataFrame, contrasts: Iterable[Contrast]) -> tuple[list[Contrast], list[str]]:
-    """Return the contrasts whose both sides were measured, and a note on each of the others."""
+def _measured(
+    frame: pd.DataFrame, contrasts: Iterable[Contrast], name: str
+) -> tuple[list[Contrast], list[tuple[Contrast, str]]]:
+    """Return the contrasts whose both sides were measured, and the others with what the file `name` lacks."""
     cells = set(zip(frame["attribute_id"], frame["with_occupation"], strict=True))
-    inside = [contrast for contrast in contrasts if set(contrast.cells) <= cells]
-    notes = [
-        f"{contrast.id} was not measured: no row of "
-        + " and ".join(
+    inside, outside = [], []
+    for contrast in contrasts:
+        lacking = " and ".join(
             f"{attribute} {'with' if named else 'without'} occupation"
             for attribute, named in contrast.cells
             if (attribute, named) not in cells
         )
-        for contrast in contrasts
-        if contrast not in inside
-    ]
-    return inside, notes
+        if lacking:
+            outside.append((contrast, f"{name}: {contrast.id} was not measured: no row of {lacking}"))
+        else:
+            inside.append(contrast)
+    return inside, outside
 
 
 def _along_random(frame: pd.DataFrame, contrasts: Sequence[Contrast], path: Path) -> dict[str, dict[str, FloatArray]]:
@@ -215,11 +217,15 @@ def analyse(folder: Path, contrasts: Sequence[Contrast], settings: AnalysisSetti
     random = read_table(folder / "random_directions.csv", RANDOM_COLUMNS)
     parts: dict[str, _Measured] = {}
     notes: list[str] = []
+    unmeasured: list[Check] = []
     for frame, measures, name in ((scores, SCORES, "scores.csv"), (answers, ANSWERS, "behaviour.csv")):
-        inside, missing = _measured(frame, contrasts)
+        inside, missing = _measured(frame, contrasts, name)
         if not inside:
             raise UserError(f"{folder / name}: holds both sides of no contrast: name the contrasts that were run")
-        notes += [f"{name}: {note}" for note in missing]
+        # E has to pass every check: one that cannot be made is more than a note
+        blocks = {contrast.id for contrast, _ in missing if name == "scores.csv" and contrast.role == "relevant"}
+        unmeasured += [Check(contrast.id, "E", False, why, False) for contrast, why in missing if contrast.id in blocks]
+        notes += [why for contrast, why in missing if contrast.id not in blocks]
         for measure, column in measures.items():
             parts[measure] = _measure(frame, column, measure, inside, settings)
         if name == "scores.csv":
@@ -234,13 +240,14 @@ def analyse(folder: Path, contrasts: Sequence[Contrast], settings: AnalysisSetti
             settings.hiring_bound,
             settings.criteria.representation_share,
         )
+        notes += hiring.notes
     every = [effect for part in parts.values() for effect in part.effects] + (hiring.effects if hiring else [])
     return Analysis(
         pd.DataFrame([asdict(effect) for effect in every], columns=list(EFFECT_COLUMNS)),
         pd.DataFrame(list(itertools.chain(*(part.occupations for part in parts.values())))),
         pd.DataFrame(list(itertools.chain(*(part.attributes for part in parts.values())))),
         hiring.arms if hiring else pd.DataFrame(),
-        _judged(parts["E"].effects, parts["L"].effects, hiring, settings, random["direction"].nunique(), notes),
+        _judged(parts, unmeasured, hiring, settings, random["direction"].nunique(), notes),
     )
 
 
@@ -253,21 +260,22 @@ def _beside_random(effect: Effect, along: dict[str, dict[str, FloatArray]]) -> E
 
 
 def _judged(
-    scores: Sequence[Effect],
-    answers: Sequence[Effect],
+    parts: Mapping[str, _Measured],
+    unmeasured: Sequence[Check],
     hiring: HiringEffects | None,
     settings: AnalysisSettings,
     n_random: int,
     notes: Sequence[str],
 ) -> dict[str, Any]:
     """Return the contents of ``verdicts.json``."""
-    tasks = {"answers": (scores, answers, settings.criteria)}
+    tasks = {"answers": (parts["E"].effects, parts["L"].effects, settings.criteria)}
+    absent: dict[str, Sequence[Check]] = {"answers": unmeasured}
     if hiring:
         criteria = replace(settings.criteria, bound=settings.hiring_bound)
         tasks["hiring"] = (hiring.of("hiring_E"), hiring.of("hiring"), criteria)
     checks, refused, found = [], {}, list[Verdict]()
     for task, (inside, outside, criteria) in tasks.items():
-        both = relevance(inside, criteria), relevance(outside, criteria)
+        both = [*relevance(inside, criteria), *absent.get(task, ())], relevance(outside, criteria)
         refused[task] = list(refusals(*both))
         checks += [{"task": task, **asdict(check)} for check in itertools.chain(*both)]
         found += verdicts(inside, outside, task, criteria, refused[task])

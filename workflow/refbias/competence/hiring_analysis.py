@@ -1,11 +1,12 @@
 """The hiring task in numbers: groups of names on one résumé, arms of steering, strong against weak résumés.
 
 Names of two groups are paired by their place in the group, on the same résumé and without steering; where groups
-combine two features, as in ``black_women``, the features are compared with the other one held.
+combine two features, as in ``black_women``, the features are compared with the other one held. Strong and weak résumés
+are paired by their order within the role, for each name. What has no counterpart is left out with a note.
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +14,22 @@ import numpy as np
 import pandas as pd
 
 from refbias.competence.results import ARMS
-from refbias.competence.statistics import Effect, EffectSettings, Named, adjusted, decisions, effects, equivalence_bound
+from refbias.competence.statistics import (
+    Effect,
+    EffectSettings,
+    Named,
+    adjusted,
+    decisions,
+    effects,
+    equivalence_bound,
+    with_decisions,
+)
 from refbias.errors import UserError
 from refbias.stats.proportions import wilson
 
 MEASURES = {"hiring": "yes_logit_minus_no", "hiring_E": "E"}
 STEERING_ROLE = "steering"
+STRONG_WEAK = "strong_weak"
 _QUALITIES = ("strong", "weak")
 _FAMILIES = {
     "gender": frozenset({"women", "men", "nonbinary"}),
@@ -28,10 +39,11 @@ _FAMILIES = {
 
 @dataclass(frozen=True)
 class HiringEffects:
-    """Effects on both measures, and the decisions by arm and group (one row each)."""
+    """Effects on both measures, the decisions by arm and group (one row each), and what was left out."""
 
     effects: list[Effect]
     arms: pd.DataFrame
+    notes: tuple[str, ...] = ()
 
     def of(self, measure: str) -> list[Effect]:
         """Return the effects on one measure that verdicts are given on: all but those of steering."""
@@ -90,6 +102,8 @@ def group_contrasts(groups: Sequence[str]) -> list[tuple[str, str, str, dict[str
 
 
 def _checked(frame: pd.DataFrame) -> pd.DataFrame:
+    if frame.empty:
+        raise UserError("hiring.csv: holds no decision: make the table again, or remove it")
     for column, known in (("arm", ARMS), ("parsed", ("yes", "no", ""))):
         wrong = ~frame[column].isin(known)
         if wrong.any():
@@ -100,7 +114,10 @@ def _checked(frame: pd.DataFrame) -> pd.DataFrame:
         raise UserError("hiring.csv: a résumé has two rows for one name and arm: make the table again")
     places = frame.drop_duplicates(["group", "name"]).groupby("group").cumcount()
     keyed = frame.drop_duplicates(["group", "name"])[["group", "name"]].assign(place=places.astype(str))
-    return frame.merge(keyed, on=["group", "name"])
+    # of two strong résumés for a role each has one weak one to be compared with, not both
+    graded = frame.drop_duplicates(["role", "quality", "resume_id"])[["role", "quality", "resume_id"]]
+    graded = graded.assign(rank=graded.groupby(["role", "quality"]).cumcount())
+    return frame.merge(keyed, on=["group", "name"]).merge(graded, on=["role", "quality", "resume_id"])
 
 
 def _comparisons(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[_Comparison]]:
@@ -108,8 +125,8 @@ def _comparisons(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[_Comparison]]:
     found = []
     strong, weak = ((frame["quality"] == quality) & plain for quality in _QUALITIES)
     if strong.any() and weak.any():
-        named = Named("strong_weak", "quality", "relevant")
-        found.append(_Comparison(named, strong, weak, ("role", "name"), "role"))
+        named = Named(STRONG_WEAK, "quality", "relevant")
+        found.append(_Comparison(named, strong, weak, ("role", "rank", "name"), "role"))
     for family, first, second, sides in group_contrasts(sorted(set(frame["group"]))):
         held = f"held_{first}_{second}"
         frame = frame.assign(**{held: frame["group"].map({group: other for group, (_, other) in sides.items()})})
@@ -143,7 +160,7 @@ def hiring_effects(frame: pd.DataFrame, settings: EffectSettings, bound: float, 
     Raises
     ------
     UserError
-        If an arm or a parsed answer is none that is known, or a row comes twice.
+        If there is no row, an arm or a parsed answer is none that is known, or a row comes twice.
     """
     frame, comparisons = _comparisons(_checked(frame))
     found: list[Effect] = []
@@ -151,9 +168,31 @@ def hiring_effects(frame: pd.DataFrame, settings: EffectSettings, bound: float, 
         rows = _tested(frame, comparisons, (measure, column), settings, bound if measure == "hiring" else None)
         if measure == "hiring_E" and (of_resumes := equivalence_bound(rows, share)):
             rows = _tested(frame, comparisons, (measure, column), settings, of_resumes)
-        found += adjusted([row for row in rows if row.role != STEERING_ROLE])
-        found += adjusted([row for row in rows if row.role == STEERING_ROLE])
-    return HiringEffects(found, _arms(frame, comparisons, settings.level))
+        for steering in (False, True):
+            part = adjusted([row for row in rows if (row.role == STEERING_ROLE) == steering])
+            found += _beside_answers(frame, comparisons, part) if measure == "hiring" else part
+    return HiringEffects(found, _arms(frame, comparisons, settings.level), tuple(_left_out(frame, comparisons)))
+
+
+def _left_out(frame: pd.DataFrame, comparisons: Sequence[_Comparison]) -> Iterator[str]:
+    """Say which names or résumés of a comparison have no counterpart on its other side."""
+    for comparison in comparisons:
+        if comparison.named.role == STEERING_ROLE:
+            continue
+        of_names = comparison.named.role == "irrelevant"
+        column = "name" if of_names else "resume_id"
+        # a résumé that lacks some names is another matter: its pairs are fewer, none of its names is without a match
+        key = [part for part in comparison.pairs if part not in ("resume_id", "name")]
+        sides = [frame[mask].set_index(key) for mask in (comparison.first, comparison.second)]
+        for side, other in (sides, sides[::-1]):
+            alone = list(dict.fromkeys(side.loc[~side.index.isin(other.index), column]))
+            if alone:
+                what = "name" if of_names else "résumé"
+                verb = "has" if len(alone) == 1 else "have"
+                yield (
+                    f"hiring.csv: {comparison.named.contrast_id} leaves out {', '.join(alone)}: "
+                    f"the {what}{'s' * (len(alone) > 1)} {verb} no counterpart on the other side"
+                )
 
 
 def _tested(
@@ -170,6 +209,12 @@ def _tested(
         if differences.size:
             rows += effects([comparison.named], differences[:, np.newaxis], cluster, name, settings, bound)
     return rows
+
+
+def _beside_answers(frame: pd.DataFrame, comparisons: Sequence[_Comparison], found: Sequence[Effect]) -> list[Effect]:
+    """Put McNemar's test of the written answers beside the effects on the logits, pair for pair the same."""
+    of = {comparison.named.contrast_id: comparison for comparison in comparisons}
+    return with_decisions(found, [decisions(*_paired(frame, of[effect.contrast_id], "parsed")) for effect in found])
 
 
 def _paired(frame: pd.DataFrame, comparison: _Comparison, column: str) -> tuple[Any, Any]:

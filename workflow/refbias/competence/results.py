@@ -73,6 +73,8 @@ def _numbers(column: "pd.Series[str]", path: Path) -> "pd.Series[float]":
 EFFECT_COLUMNS = (
     *("contrast_id", "family", "role", "measure", "n", "n_missing", "mean", "d_z", "ci_low", "ci_high"),
     *("p", "p_holm", "bound", "p_equivalence", "equivalent", "random_percentile"),
+    *("n_decided", "yes_first", "yes_second", "only_first", "only_second", "mcnemar_p", "mcnemar_p_holm"),
+    "n_clusters",
 )
 OCCUPATION_COLUMNS = ("contrast_id", "family", "role", "measure", "occupation", "mean")
 ATTRIBUTE_COLUMNS = ("attribute_id", "with_occupation", "measure", "n", "mean", "ci_low", "ci_high")

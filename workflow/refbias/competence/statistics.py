@@ -62,6 +62,13 @@ class Effect:
         whole clusters keep within the bound.
     random_percentile
         Share of random directions along which the same contrast moves less; of measure ``E`` only.
+    n_decided, yes_first, yes_second, only_first, only_second
+        Of measure ``hiring`` only: pairs whose both written answers can be read, Yes on either side, and Yes on one
+        side alone.
+    mcnemar_p, mcnemar_p_holm
+        McNemar's exact test of the last two, and after Holm. It takes pairs as independent: it knows no clusters.
+    n_clusters
+        Clusters with a pair that is used.
     """
 
     contrast_id: str
@@ -80,6 +87,14 @@ class Effect:
     p_equivalence: float | None = None
     equivalent: bool | None = None
     random_percentile: float | None = None
+    n_decided: int | None = None
+    yes_first: int | None = None
+    yes_second: int | None = None
+    only_first: int | None = None
+    only_second: int | None = None
+    mcnemar_p: float | None = None
+    mcnemar_p_holm: float | None = None
+    n_clusters: int | None = None
 
 
 def _known(value: float) -> float | None:
@@ -116,7 +131,7 @@ def effects(
     list of Effect
         In the order of `names`; `p_holm` is left to `adjusted`.
     """
-    matrix, _ = checked_differences(differences, cluster)
+    matrix, of = checked_differences(differences, cluster)
     if matrix.shape[1] != len(names):
         raise ValueError(f"differences: {matrix.shape[1]} columns for {len(names)} contrasts")
     found = paired_effects(
@@ -153,6 +168,7 @@ def effects(
                 bound=bound,
                 p_equivalence=_known(equivalence[index]),
                 equivalent=within,
+                n_clusters=np.unique(of[~np.isnan(matrix[:, index])]).size,
             )
         )
     return result
@@ -234,3 +250,27 @@ def decisions(first: Sequence[str], second: Sequence[str]) -> Decisions:
         lost,
         mcnemar_exact(gained, lost) if pairs else None,
     )
+
+
+def with_decisions(found: Sequence[Effect], decided: Sequence[Decisions]) -> list[Effect]:
+    """Return effects on the logits with the written decisions of the same pairs beside them, Holm's correction too.
+
+    Raises
+    ------
+    ValueError
+        If the lengths differ.
+    """
+    corrected = holm(np.array([NAN if decision.p is None else decision.p for decision in decided]))
+    return [
+        replace(
+            effect,
+            n_decided=decision.n,
+            yes_first=decision.yes_first,
+            yes_second=decision.yes_second,
+            only_first=decision.gained,
+            only_second=decision.lost,
+            mcnemar_p=decision.p,
+            mcnemar_p_holm=_known(float(p)),
+        )
+        for effect, decision, p in zip(found, decided, corrected, strict=True)
+    ]

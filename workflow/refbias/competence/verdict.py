@@ -42,12 +42,13 @@ class Criteria:
 
 @dataclass(frozen=True)
 class Check:
-    """One relevance check on one measure, in numbers and words."""
+    """One relevance check on one measure, in numbers and words; not passed either where it was not measured."""
 
     contrast_id: str
     measure: str
     passed: bool
     sentence: str
+    measured: bool = True
 
 
 @dataclass(frozen=True)
@@ -146,15 +147,16 @@ def relevance(effects: Sequence[Effect], criteria: Criteria) -> list[Check]:
 def refusals(representation: Sequence[Check], behaviour: Sequence[Check]) -> tuple[str, ...]:
     """Return why no verdict can be given; empty where the checks allow one.
 
-    The representation has to pass every check. The behaviour has to pass one: what never changes cannot show that it
-    does not change for some.
+    The representation has to pass every check, so one that was not measured refuses too. The behaviour has to pass
+    one: what never changes cannot show that it does not change for some.
     """
     reasons = []
-    if not representation:
+    if not any(check.measured for check in representation):
         reasons.append("no relevance check of the representation was measured")
-    elif failed := [check.contrast_id for check in representation if not check.passed]:
+    elif failed := [check.contrast_id for check in representation if check.measured and not check.passed]:
         measure = representation[0].measure
         reasons.append(f"{measure} does not answer to what is relevant ({', '.join(failed)})")
+    reasons += [f"a relevance check is missing: {check.sentence}" for check in representation if not check.measured]
     if not behaviour:
         reasons.append("no relevance check of the behaviour was measured")
     elif not any(check.passed for check in behaviour):

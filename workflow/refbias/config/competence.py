@@ -1,8 +1,9 @@
 """The competence lens: what is asked, where the direction is read, how far it is steered."""
 
-from typing import Annotated, Literal, Self
+from collections import Counter
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from refbias.config.base import Strict
 from refbias.config.benchmarks import Benchmarks
@@ -13,6 +14,17 @@ from refbias.config.stimuli import StimuliSettings
 Regime = Literal["full", "lora"]
 Share = Annotated[float, Field(ge=0, le=1)]
 Occupations = Annotated[int, Field(ge=1)] | Annotated[list[str], Field(min_length=1)]
+
+
+def _no_two_alike(values: list[Any]) -> list[Any]:
+    """Refuse a value that stands twice: it would count twice in every mean."""
+    twice = [value for value, times in Counter(values).items() if times > 1]
+    if twice:
+        raise ValueError(f"{twice[0]!r} stands twice: name each once")
+    return values
+
+
+Alphas = Annotated[list[float], AfterValidator(_no_two_alike)]
 
 
 class CompetenceData(Strict):
@@ -66,7 +78,7 @@ class SteeringSettings(Strict):
     """The causal check: answers and decisions while the states are moved along the direction."""
 
     subjects: Literal["reference", "all"] = Field(default="reference", description="Checkpoints that are steered.")
-    alphas: list[float] = Field(
+    alphas: Alphas = Field(
         default=[-10, -8, -6, -4, -2, 2, 4, 6, 8, 10],
         min_length=1,
         description="Multiples of the direction that are tried, beside 0.",
@@ -96,7 +108,7 @@ class HiringSettings(Strict):
 class AxisSettings(Strict):
     """Steering along the axis that dB is about, with the output benchmarks before and after."""
 
-    alphas: list[float] = Field(
+    alphas: Alphas = Field(
         default=[-4, -2, 2, 4], min_length=1, description="Multiples of the axis that are tried, beside 0."
     )
     perplexity_limit: float = Field(
@@ -149,6 +161,11 @@ class CompetenceSettings(Strict):
         default=None, description="Steering along the axis of dB (reference model); null = not."
     )
     analysis: CompetenceAnalysis = Field(default=CompetenceAnalysis(), description="Statistics.")
+
+    @field_validator("occupations")
+    @classmethod
+    def _each_once(cls, value: Occupations | None) -> Occupations | None:
+        return _no_two_alike(value) if isinstance(value, list) else value
 
     @model_validator(mode="after")
     def _range(self) -> Self:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from refbias.competence.hiring_analysis import STRONG_WEAK
 from refbias.competence.results import Subject, load_subjects
 from refbias.report.pictures import Picture, picture
 from refbias.report.sections import Section, SectionTable
@@ -28,6 +29,7 @@ _TITLES = {
     "competence_contrasts": "Contrasts",
     "competence_attributes": "By what the person says",
     "competence_hiring": "Hiring",
+    "competence_hiring_names": "Hiring: groups of names",
     "competence_mitigation": "The direction taken out",
     "competence_axis": "Steering along the axis of dB",
 }
@@ -41,6 +43,8 @@ _PICTURES = {
 }
 # an answer too short for a grade, or a hiring answer that cannot be read, this often is worth a warning
 MOST_MISSING = 0.2
+# an interval that draws whole clusters is too narrow over fewer
+FEWEST_CLUSTERS = 8
 _PARAGRAPHS = (
     "An expertise direction is the mean difference between hidden states of sentences in which people describe "
     "themselves as experts and as novices. What a user says, such as \u201cI am a woman, and I work as a nurse.\u201d, "
@@ -125,11 +129,23 @@ def warnings(subjects: Sequence[Subject]) -> Iterator[str]:
                     f"{where}: {percent(unread)} of the hiring answers say neither Yes nor No: trust the logits, not "
                     "the answers."
                 )
-        jobs = subject.occupations["occupation"].nunique()
-        if jobs < 8:
-            yield f"{where}: {jobs} occupations: intervals over so few are too narrow."
+        yield from _few_clusters(subject)
         for note in subject.verdicts.get("notes", []):
             yield f"{where}: {note}."
+
+
+def _few_clusters(subject: Subject) -> Iterator[str]:
+    logits = subject.effects[subject.effects["measure"] == "hiring"]
+    by_role = logits["contrast_id"] == STRONG_WEAK
+    found = {
+        "occupations": float(subject.occupations["occupation"].nunique()),
+        "roles in the hiring task": logits.loc[by_role, "n_clusters"].min(),
+        "r\u00e9sum\u00e9s in the hiring task": logits.loc[~by_role, "n_clusters"].min(),
+    }
+    for what, n in found.items():
+        # NaN, where there is no such comparison, is not few
+        if n < FEWEST_CLUSTERS:
+            yield f"{_where(subject)}: {n:.0f} {what}: intervals over so few are too narrow."
 
 
 def _weak_direction(subject: Subject) -> Iterator[str]:

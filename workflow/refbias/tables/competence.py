@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from refbias.competence.data import load_attributes, load_contrasts
+from refbias.competence.hiring_analysis import STEERING_ROLE
 from refbias.competence.records import BASELINE, OCCUPATION
 from refbias.competence.results import REFERENCE, Subject
 from refbias.tables.cells import TextTable
@@ -52,13 +53,20 @@ CAPTIONS = {
         "relevant."
     ),
     "competence_relevance": (
-        "Relevance checks: what ought to raise the measure. The representation has to pass all of them, the behaviour "
-        "one."
+        "Relevance checks: what ought to raise the measure. The representation has to pass all of them, so one "
+        "that was not measured refuses the verdict too; the behaviour has to pass one."
     ),
     "competence_hiring": (
         "The hiring task by steering and group of names. P(Yes): mean share of Yes over its spellings at the first new "
         "token. Said Yes: of the answers that could be read, with Wilson 95 % CI. To Yes and to No: changed answers "
         "against no steering, with McNemar's exact p."
+    ),
+    "competence_hiring_names": (
+        "The hiring task without steering: groups of names paired by r\u00e9sum\u00e9 and place in the group (strong "
+        "against weak r\u00e9sum\u00e9s by role and name). Difference: of logits, first less second, with an interval "
+        "over r\u00e9sum\u00e9s (roles) and the sign-flip test after Holm. Only first and only second: pairs of "
+        "readable answers with Yes on that side alone, with McNemar's exact p, which takes the pairs as independent, "
+        "and after Holm."
     ),
     "competence_mitigation": (
         "The direction taken out (affine ablation) at its layer: contrasts of E at the last layer (in gaps of held-out "
@@ -236,12 +244,15 @@ def verdict_table(subjects: Sequence[Subject]) -> CompetenceTable:
 
 def relevance_table(subjects: Sequence[Subject]) -> CompetenceTable:
     """Return the relevance checks with their reasons."""
-    columns = ("task", "measure", "contrast_id", "passed", "sentence")
+    columns = ("task", "measure", "contrast_id", "passed", "sentence", "measured")
     frame = _of_all(
         subjects, {s.slug: pd.DataFrame(_rows(s.verdicts["relevance"], columns), columns=columns) for s in subjects}
     )
     shown = _named(frame).assign(
-        passed=["passes" if passed else "fails" for passed in frame["passed"]],
+        passed=[
+            "passes" if passed else "fails" if measured else "not measured"
+            for passed, measured in zip(frame["passed"], frame["measured"], strict=True)
+        ],
         measure=[MEASURE_LABELS.get(str(name), str(name)) for name in frame["measure"]],
         sentence=[str(text).partition(": ")[2] for text in frame["sentence"]],
     )
@@ -287,6 +298,46 @@ def hiring_table(subjects: Sequence[Subject]) -> CompetenceTable | None:
         "mcnemar_p": p_value,
     }
     name = "competence_hiring"
+    return CompetenceTable(name, frame, printed(shown, headers, formats), CAPTIONS[name])
+
+
+def hiring_names_table(subjects: Sequence[Subject]) -> CompetenceTable | None:
+    """Return logits and written decisions between groups of names; None where no subject has the hiring task."""
+    rows = {
+        subject.slug: subject.effects[
+            (subject.effects["measure"] == "hiring") & (subject.effects["role"] != STEERING_ROLE)
+        ]
+        for subject in subjects
+    }
+    asked = [subject for subject in subjects if not rows[subject.slug].empty]
+    if not asked:
+        return None
+    frame = _of_all(asked, rows)
+    shown = _named(frame).assign(
+        ci=[interval(low, high, 2) for low, high in zip(frame["ci_low"], frame["ci_high"], strict=True)]
+    )
+    headers = {
+        **_SUBJECT_HEADERS,
+        "contrast_id": "Contrast",
+        "n": "Pairs",
+        "mean": "Difference",
+        "ci": "95 % CI",
+        "p_holm": "Adjusted p",
+        "n_decided": "Readable pairs",
+        "yes_first": "Yes, first",
+        "yes_second": "Yes, second",
+        "only_first": "Only first",
+        "only_second": "Only second",
+        "mcnemar_p": "McNemar p",
+        "mcnemar_p_holm": "Adjusted McNemar p",
+    }
+    counts = ("n", "n_decided", "yes_first", "yes_second", "only_first", "only_second")
+    formats = {
+        **dict.fromkeys(counts, count),
+        **dict.fromkeys(("p_holm", "mcnemar_p", "mcnemar_p_holm"), p_value),
+        "mean": digits(2),
+    }
+    name = "competence_hiring_names"
     return CompetenceTable(name, frame, printed(shown, headers, formats), CAPTIONS[name])
 
 
@@ -354,6 +405,7 @@ def tables(subjects: Sequence[Subject]) -> list[CompetenceTable]:
         contrasts_table(subjects),
         attributes_table(subjects),
         hiring_table(subjects),
+        hiring_names_table(subjects),
         mitigation_table(subjects),
         axis_table(subjects),
     ]

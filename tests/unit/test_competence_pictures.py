@@ -186,8 +186,8 @@ def test_sentences_say_the_verdicts_and_what_to_beware_of(results: Path) -> None
     assert sum("3 roles in the hiring task: intervals" in line for line in beware) == 2
     assert not any("in the hiring task" in line and "3 roles" not in line for line in beware)
     fewer = tuned.effects.assign(n_clusters=6)
-    told = list(warnings([replace(tuned, effects=fewer)]))
-    assert sum("6 r\u00e9sum\u00e9s in the hiring task" in line for line in told) == 1
+    few = list(warnings([replace(tuned, effects=fewer)]))
+    assert sum("6 r\u00e9sum\u00e9s in the hiring task" in line for line in few) == 1
     assert not any("hiring" in line for line in warnings([replace(tuned, effects=fewer.query("measure == 'L'"))]))
 
 

@@ -208,5 +208,8 @@ def test_commands_write_tables_figures_and_a_page_without_network(results: Path,
     assert text.count("<img") == 10
     shown = section(results, tmp_path / "figures")
     assert {table.id for table in shown.tables} >= {"competence-verdicts", "competence-hiring"}
+    assert not any("packaged Gemma 3" in line for line in shown.warnings)
+    assert main(["competence", "tables", *given, "--stand-in", "m", "--output", str(results / "tables")]) == 0
+    assert section(results, tmp_path / "figures").warnings[0].startswith("m is the packaged Gemma 3")
     with pytest.raises(UserError, match="no such figure"):
         section(results, tmp_path / "nowhere")

@@ -198,9 +198,18 @@ def test_the_command_writes_a_page_a_subject_and_one_of_the_spectrum(run: Path, 
     assert "<script" not in text
     assert "woman against man" in text
     assert "Group-free control" in text
+    assert "packaged Gemma 3" not in text
     assert "The competence lens was not held to this model." in (tmp_path / "full-h000.html").read_text(
         encoding="utf-8"
     )
+
+
+def test_pages_of_the_packaged_model_say_so(run: Path, tmp_path: Path) -> None:
+    assert main(command(run, tmp_path, "--stand-in", "another", MODEL)) == 0
+    for path in tmp_path.glob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        assert f"{MODEL} is the packaged Gemma 3" in text
+        assert "another is" not in text
 
 
 def test_an_audit_takes_the_place_of_the_shifts(run: Path, tmp_path: Path) -> None:

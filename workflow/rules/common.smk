@@ -78,3 +78,11 @@ wildcard_constraints:
     seed="[0-9]+",
     guard="|".join(map(re.escape, [*GUARDS, settings.TOPIC_MODEL])),
     dataset="|".join(CONFIG.fetched()) or "none",
+
+
+def stand_in_option(models):
+    """Models behind whose numbers a lens's page says that a small packaged one stands."""
+    names = [
+        model for model in models if CONFIG.models[model].source.kind == "packaged_gguf"
+    ]
+    return ["--stand-in", *names] if names else []

@@ -231,9 +231,11 @@ rule competence_tables:
     params:
         code=code("competence_pictures"),
         results=COMPETENCE,
+        stand_ins=stand_in_option(MODELS),
         folder=subpath(output[0], parent=True),
     shell:
-        "python -m refbias competence tables --log {log} --results {params.results:q} --output {params.folder:q}"
+        "python -m refbias competence tables --log {log} --results {params.results:q} {params.stand_ins:q}"
+        " --output {params.folder:q}"
 
 
 rule competence_figures:

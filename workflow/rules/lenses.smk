@@ -29,10 +29,12 @@ rule lens_pages:
         subjects=LOOKED_AT,
         method="rr" if "rr" in CONFIG.shift.methods else CONFIG.shift.methods[0],
         competence=COMPETENCE,
+        stand_ins=stand_in_option(MODELS),
         folder=subpath(output.manifest, parent=True),
     shell:
         "python -m refbias lenses --log {log} --model {wildcards.model} --subjects {params.subjects}"
-        " --competence {params.competence:q} {params.options:q} --method {params.method} --output {params.folder:q}"
+        " --competence {params.competence:q} {params.options:q} --method {params.method} {params.stand_ins:q}"
+        " --output {params.folder:q}"
 
 
 rule lenses:

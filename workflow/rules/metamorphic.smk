@@ -304,7 +304,7 @@ rule metamorphic_tables:
             else []
         ),
         method="rr" if "rr" in CONFIG.shift.methods else CONFIG.shift.methods[0],
-        stand_ins=stand_in_option(),
+        stand_ins=stand_in_option(TESTED),
         resamples=LENS.n_resamples,
         seed=CONFIG.seed,
         folder=subpath(output.manifest, parent=True),

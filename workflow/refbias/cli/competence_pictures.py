@@ -23,6 +23,7 @@ def _inputs(folder: Path) -> dict[str, Path]:
 def tables(argv: list[str]) -> None:
     """Write every table as CSV, Markdown and LaTeX."""
     parser = _parser("tables", "Write the tables of the competence lens.")
+    parser.add_argument("--stand-in", nargs="*", default=[], help="models that are the packaged 270M stand-in")
     parser.add_argument("--output", type=Path, required=True, help="folder of the tables")
     options = parser.parse_args(argv)
     subjects = load_subjects(options.results)
@@ -30,7 +31,7 @@ def tables(argv: list[str]) -> None:
         found = make_tables(subjects)
         for table in found:
             write_table(options.output / table.name, table.frame, table.text, table.caption)
-        stage.record(tables=[table.name for table in found])
+        stage.record(tables=[table.name for table in found], stand_in=options.stand_in)
 
 
 def figures(argv: list[str]) -> None:

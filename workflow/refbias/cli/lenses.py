@@ -15,6 +15,7 @@ from refbias.competence.results import REFERENCE, load_subject
 from refbias.config.audit_result import AuditResult
 from refbias.errors import UserError
 from refbias.report.lenses import lens_json, lens_page, spectrum_json, spectrum_page
+from refbias.report.sections import stand_in_sentence
 from refbias.tables import group_names, read_csv
 from refbias.tables.table2 import table2
 
@@ -33,6 +34,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--competence", type=Path, help="folder of the competence lens, with <model>/<subject>/")
     parser.add_argument("--method", default="rr", help="of dB")
     parser.add_argument("--groups", type=Path, help="TSV of target groups with their topics; shipped by default")
+    parser.add_argument("--stand-in", nargs="*", default=[], help="models that are the packaged 270M stand-in")
     parser.add_argument("--output", type=Path, required=True, help="folder of the pages")
     options = parser.parse_args(argv)
     shifts = _shifts(options)
@@ -43,14 +45,15 @@ def main(argv: list[str]) -> None:
         raise UserError(f"--subjects {empty[0]}: no lens was held to it: name a subject of {options.model}")
     names = group_names(options.groups)
     inputs = {f"{name}": path for name in ("delta_b", "audit") if (path := getattr(options, name))}
+    notes = tuple(stand_in_sentence(name) for name in options.stand_in if name == options.model)
     settings = {"model": options.model, "subjects": subjects, "method": options.method}
     with Stage("lenses", settings, options.output, inputs) as stage:
         for subject, lenses in found.items():
-            write_text(options.output / f"{subject}.html", lens_page(options.model, subject, lenses, names))
+            write_text(options.output / f"{subject}.html", lens_page(options.model, subject, lenses, names, notes))
             write_json(options.output / f"{subject}.json", lens_json(options.model, subject, lenses))
         spectra = _spectra(found)
         if spectra:
-            write_text(options.output / f"{SPECTRUM}.html", spectrum_page(options.model, spectra))
+            write_text(options.output / f"{SPECTRUM}.html", spectrum_page(options.model, spectra, notes))
             write_json(options.output / f"{SPECTRUM}.json", spectrum_json(options.model, spectra))
         stage.record(pages=list(found), spectra=list(spectra))
     print(f"{len(found)} pages in {options.output}")

@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from refbias.artifacts import read_json
 from refbias.competence.hiring_analysis import STRONG_WEAK
 from refbias.competence.results import Subject, load_subjects
 from refbias.report.pictures import Picture, picture
-from refbias.report.sections import Section, SectionTable
+from refbias.report.sections import Section, SectionTable, stand_in_sentence
 from refbias.report.sections import page as _page
 from refbias.tables.competence import (
     MEASURE_LABELS,
@@ -173,6 +174,13 @@ def _pictures(subjects: Sequence[Subject], folder: Path) -> Iterator[Picture]:
             yield picture(path, full, f"competence_{kind}", f"{full}. The tables have the numbers.")
 
 
+def _stand_ins(path: Path) -> Iterator[str]:
+    """Say so where the packaged model was looked at, as the stage of the tables recorded it."""
+    if path.is_file():
+        for model in read_json(path).get("stand_in", []):
+            yield stand_in_sentence(str(model))
+
+
 def section(folder: Path, figures: Path | None = None) -> Section:
     """Return the lens's part of a report.
 
@@ -201,7 +209,7 @@ def section(folder: Path, figures: Path | None = None) -> Section:
         ),
         pictures=tuple(_pictures(subjects, figures or folder / "figures")),
         findings=tuple(line for subject in subjects for line in findings(subject)),
-        warnings=tuple(warnings(subjects)),
+        warnings=(*_stand_ins(folder / "tables" / "manifest.json"), *warnings(subjects)),
     )
 
 

@@ -157,7 +157,9 @@ def _contrast_table(lenses: Lenses) -> TextTable:
     return printed(shown, headers, {"mean": digits(2)})
 
 
-def lens_section(model: str, subject: str, lenses: Lenses, names: Mapping[str, GroupName]) -> Section:
+def lens_section(
+    model: str, subject: str, lenses: Lenses, names: Mapping[str, GroupName], notes: tuple[str, ...] = ()
+) -> Section:
     """Return one subject's section."""
     rows = side_by_side(lenses)
     where = f"{model}, {subject_label(subject)}"
@@ -182,7 +184,7 @@ def lens_section(model: str, subject: str, lenses: Lenses, names: Mapping[str, G
         tables=tuple(tables),
         pictures=(_embedded(lenses_figure(rows, where), f"Three lenses: {where}", caption, alt),),
         findings=tuple(_findings(rows)),
-        warnings=(*_absent(subject, lenses), *_unmapped(lenses)),
+        warnings=(*notes, *_absent(subject, lenses), *_unmapped(lenses)),
     )
 
 
@@ -231,12 +233,14 @@ def _unmapped(lenses: Lenses) -> list[str]:
     ]
 
 
-def lens_page(model: str, subject: str, lenses: Lenses, names: Mapping[str, GroupName]) -> str:
-    """Return the HTML of one subject under three lenses."""
+def lens_page(
+    model: str, subject: str, lenses: Lenses, names: Mapping[str, GroupName], notes: tuple[str, ...] = ()
+) -> str:
+    """Return the HTML of one subject under three lenses; `notes` stand before its own warnings."""
     return page(
         f"Three lenses: {model}, {subject_label(subject)}",
         "refbias: dB, bias resiliency and occupational competence on shared axes",
-        [lens_section(model, subject, lenses, names)],
+        [lens_section(model, subject, lenses, names, notes)],
     )
 
 
@@ -293,16 +297,16 @@ def spectrum_json(model: str, spectra: Spectra) -> dict[str, Any]:
     return {"schema_version": SCHEMA_VERSION, "model": model, "spectra": found}
 
 
-def spectrum_page(model: str, spectra: Spectra) -> str:
-    """Return the HTML of the spectra: the lenses' course over checkpoints, and their agreement."""
+def spectrum_page(model: str, spectra: Spectra, notes: tuple[str, ...] = ()) -> str:
+    """Return the HTML of the spectra: `notes`, the lenses' course over checkpoints, and their agreement."""
     return page(
         f"Three lenses: {model}",
         "refbias: dB, bias resiliency and occupational competence over checkpoints",
-        [_spectrum_section(model, regime, spectrum) for regime, spectrum in spectra.items()],
+        [_spectrum_section(model, regime, spectrum, notes) for regime, spectrum in spectra.items()],
     )
 
 
-def _spectrum_section(model: str, regime: str, spectrum: Mapping[str, Lenses]) -> Section:
+def _spectrum_section(model: str, regime: str, spectrum: Mapping[str, Lenses], notes: tuple[str, ...]) -> Section:
     rows = {name.partition("-")[2] or name: side_by_side(lenses) for name, lenses in spectrum.items()}
     found = agreement(rows)
     where = f"{model}, {regime_label(regime)}"
@@ -322,6 +326,7 @@ def _spectrum_section(model: str, regime: str, spectrum: Mapping[str, Lenses]) -
             ),
         ),
         findings=tuple(map(_agreement_sentence, found)),
+        warnings=notes,
     )
 
 

@@ -14,7 +14,7 @@ from refbias.errors import UserError
 from refbias.metamorphic.beside_db import TOPICS, disagreements
 from refbias.metamorphic.relations import FLIP
 from refbias.report.pictures import Picture, picture
-from refbias.report.sections import Section, SectionTable
+from refbias.report.sections import Section, SectionTable, stand_in_sentence
 from refbias.report.sections import page as _page
 from refbias.tables.cells import read_csv
 from refbias.tables.formats import interval, number, p_statement, percent
@@ -150,11 +150,7 @@ def findings(frames: Mapping[str, pd.DataFrame]) -> tuple[str, ...]:
 
 def _warnings(frames: Mapping[str, pd.DataFrame], facts: Mapping[str, Any]) -> Iterator[str]:
     for model in facts.get("stand_in", []):
-        yield (
-            f"{model} is the packaged Gemma 3 (270M, base, a third party's 4-bit repackaging): no chat model, and one "
-            "that follows questions poorly. Questions, groups and neutral questions are this project's own stand-ins "
-            "for the published ones. The numbers show that the lens works, not how a current model behaves."
-        )
+        yield stand_in_sentence(str(model))
     if models := facts.get("chosen_among_options"):
         yield (
             f"{', '.join(map(str, models))}: answers are the likeliest of three given options, not the model's own "

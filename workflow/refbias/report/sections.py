@@ -52,6 +52,15 @@ class Section:
     warnings: tuple[str, ...] = ()
 
 
+def stand_in_sentence(model: str) -> str:
+    """Return what a reader has to know of a lens on the packaged model."""
+    return (
+        f"{model} is the packaged Gemma 3 (270M, base, a third party's 4-bit repackaging): no chat model, and one "
+        "that follows questions poorly. Sentences and questions are this project's own stand-ins for the published "
+        "ones. The numbers show that the lens works, not how a current model behaves."
+    )
+
+
 def environment() -> jinja2.Environment:
     """Return the environment of all report templates: everything is escaped, nothing may be undefined."""
     return jinja2.Environment(

@@ -163,11 +163,3 @@ def lens_answers():
             for model in MITIGATED
         ),
     ]
-
-
-def stand_in_option():
-    """Models behind whose numbers the page says that a small packaged one stands."""
-    names = [
-        model for model in TESTED if CONFIG.models[model].source.kind == "packaged_gguf"
-    ]
-    return ["--stand-in", *names] if names else []

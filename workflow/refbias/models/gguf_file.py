@@ -262,12 +262,22 @@ def save_tokenizer(tokenizer: "PreTrainedTokenizerBase", out_dir: Path, adds_bos
     """Save a tokenizer that puts one BOS before a text, as the file's metadata asks for.
 
     The conversion from GGUF leaves the post-processor empty, so the flag would be lost.
+
+    Raises
+    ------
+    UserError
+        If a BOS is asked for and there is none.
     """
     import json
 
     from tokenizers.processors import TemplateProcessing
 
     if adds_bos:
+        if tokenizer.bos_token_id is None:
+            raise UserError(
+                "tokenizer.ggml.add_bos_token is true, but the GGUF file names no BOS token "
+                "(tokenizer.ggml.bos_token_id): use a complete file"
+            )
         bos = str(tokenizer.bos_token)
         tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
             single=f"{bos} $A", pair=f"{bos} $A {bos} $B", special_tokens=[(bos, tokenizer.bos_token_id)]

@@ -206,7 +206,8 @@ def dequantise(path: Path, out_dir: Path, dtype: str) -> bool:
                 quantization_config=GgufConfig(dequantize=True),
             )
             tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=path.name)
-        except (ValueError, KeyError, IndexError, TypeError, NotImplementedError, RuntimeError) as error:
+        # a damaged file can make three libraries stumble in any way; nothing of ours runs in here
+        except Exception as error:
             text = " ".join(str(error).split())[:200]
             raise UserError(
                 f"{path}: transformers cannot read it ({type(error).__name__}: {text}): "

@@ -230,7 +230,7 @@ rule competence_tables:
         runtime=30,
     params:
         code=code("competence_pictures"),
-        results=COMPETENCE,
+        results=subpath(output[0], ancestor=2),
         stand_ins=stand_in_option(MODELS),
         folder=subpath(output[0], parent=True),
     shell:
@@ -256,7 +256,7 @@ rule competence_figures:
         runtime=30,
     params:
         code=code("competence_pictures"),
-        results=COMPETENCE,
+        results=subpath(output[0], ancestor=2),
         folder=subpath(output[0], parent=True),
     shell:
         "python -m refbias competence figures --log {log} --results {params.results:q} --output {params.folder:q}"
@@ -279,7 +279,7 @@ rule competence_report:
         runtime=10,
     params:
         code=code("competence_pictures"),
-        results=COMPETENCE,
+        results=subpath(output[0], parent=True),
         figures=subpath(input.figures, parent=True),
     shell:
         "python -m refbias competence report --log {log} --results {params.results:q} --figures {params.figures:q}"

@@ -295,7 +295,7 @@ rule metamorphic_tables:
             content(None, "metamorphic", "neutral.tsv"),
             content(CONFIG.stimuli.groups_file, "stimuli", "groups.tsv"),
         ],
-        results=META,
+        results=subpath(output.manifest, ancestor=2),
         shift=lambda w, input: ["--shift", input.shift[0]] if input.shift else [],
         material=material_options(),
         targets=(
@@ -353,7 +353,7 @@ rule metamorphic_report:
         runtime=10,
     params:
         code=code("metamorphic_pictures"),
-        results=META,
+        results=subpath(output[0], parent=True),
     shell:
         "python -m refbias metamorphic report --log {log} --results {params.results:q} --output {output:q}"
 

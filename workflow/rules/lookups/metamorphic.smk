@@ -95,7 +95,9 @@ def answering_option(w):
 
 def questions_of(w):
     """The sample, but for the neutral questions, which ship."""
-    return [] if w.asked.endswith("/neutral") else [f"{META}/questions/questions.jsonl"]
+    return (
+        [] if Path(w.asked).name == "neutral" else [f"{META}/questions/questions.jsonl"]
+    )
 
 
 def questions_option(w):

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +21,9 @@ from refbias.metamorphic.questions import Question, write_questions
 from refbias.metamorphic.relations import CONTEXTS, parse_chains, with_mutants
 from refbias.metamorphic.sampling import sample_sources
 from refbias.models import load_lm, load_tokenizer
-from tests.tiny import BOS, FAMILIES, build_tiny
+from tests.tiny import BOS, FAMILIES
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    root = tmp_path_factory.mktemp("tiny")
-    return {family: build_tiny(family, root / family, seed=3) for family in FAMILIES}
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

@@ -14,12 +14,12 @@ from refbias.artifacts import Stage, read_json, write_json, write_text
 from refbias.competence.results import REFERENCE, load_subject
 from refbias.config.audit_result import AuditResult
 from refbias.errors import UserError
+from refbias.metamorphic.beside_db import SHIFT_COLUMNS
 from refbias.report.lenses import lens_json, lens_page, spectrum_json, spectrum_page
 from refbias.report.sections import stand_in_sentence
 from refbias.tables import group_names, read_csv
 from refbias.tables.table2 import table2
 
-SHIFT_COLUMNS = ["model", "regime", "checkpoint", "harmful_weight", "group", "method", "n_anchors", "delta_b"]
 SPECTRUM = "spectrum"
 
 

@@ -52,7 +52,7 @@ class ForcedChoiceSettings(Strict):
 
     options: Literal["text", "letters"] = Field(
         default="letters",
-        description="`letters`: next-token log-probability of A, B and C; `text`: mean log-probability a token of the "
+        description="`letters`: next-token log-probability of X, Y and Z; `text`: mean log-probability a token of the "
         "options' words, for small base models that do not know letters.",
     )
     min_margin: float = Field(

@@ -15,7 +15,8 @@ from refbias.errors import UserError
 from refbias.figures.competence import draw, forest, hiring, occupations
 from refbias.figures.competence_model import layers, steering
 from refbias.report.competence import findings, section, warnings
-from refbias.tables.competence import contrast_label, subject_label, tables
+from refbias.tables.competence import tables
+from refbias.tables.competence.labels import contrast_label, subject_label
 from tests.unit.competence_example import RELEVANT, Plant, write_subject
 
 MODEL = "tiny<b>"

@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from refbias.competence.results import ARMS, Subject
 from refbias.figures.competence_model import layers, steering
 from refbias.figures.style import GREY, MARKERS, new_figure, say_empty, style
-from refbias.tables.competence import (
+from refbias.tables.competence.labels import (
     ARM_LABELS,
     MEASURE_LABELS,
     ROLES,

@@ -7,7 +7,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from refbias.competence.results import Subject
 from refbias.figures.style import GREY, new_figure, say_empty, style
-from refbias.tables.competence import subject_label
+from refbias.tables.competence.labels import subject_label
 
 # curves of the layers: key of direction.json, name, colour, line
 _LAYER_CURVES = (

@@ -13,13 +13,13 @@ from refbias.competence.results import Subject, load_subjects
 from refbias.report.pictures import Picture, picture
 from refbias.report.sections import Section, SectionTable, stand_in_sentence
 from refbias.report.sections import page as _page
-from refbias.tables.competence import (
+from refbias.tables.competence import tables
+from refbias.tables.competence.labels import (
     MEASURE_LABELS,
     TASK_LABELS,
     contrast_label,
     effect_text,
     subject_label,
-    tables,
 )
 from refbias.tables.formats import interval, number, p_statement, percent
 

@@ -20,7 +20,7 @@ from refbias.figures.style import PNG_DPI, style
 from refbias.report.pictures import Picture
 from refbias.report.sections import Section, SectionTable, page
 from refbias.tables.cells import TextTable
-from refbias.tables.competence import contrast_label, family_label, subject_label
+from refbias.tables.competence.labels import contrast_label, family_label, subject_label
 from refbias.tables.formats import DASH, count, interval, number, percent, shift
 from refbias.tables.labels import GroupName, plain_name, regime_label
 from refbias.tables.printed import digits, printed

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from refbias.audit.verdicts import exceeded
+from refbias.cli.audit import parser, settings_of
 from refbias.config import root
 from refbias.config.audit import AuditSettings, Condition, parse_condition
 from refbias.config.audit_result import AuditResult
@@ -65,6 +66,22 @@ def test_a_run_may_be_an_audit_alone() -> None:
 def test_settings_that_make_no_sense(changes: dict[str, Any], word: str) -> None:
     with pytest.raises(UserError, match=word):
         parse(AuditSettings, {"reference": "a", "audited": ["b"], **changes}, "x")
+
+
+def options(*arguments: str) -> AuditSettings:
+    return settings_of(parser().parse_args(["a", "b", *arguments]))
+
+
+def test_layer_0_is_the_token_embeddings_not_the_default() -> None:
+    assert options().represent.layer == "final"
+    assert options("--layer", "0").represent.layer == 0
+    assert options("--layer", "3").represent.layer == 3
+
+
+@pytest.mark.parametrize("option", ["--token-budget", "--memory", "--n-targets", "--n-anchors"])
+def test_a_number_of_zero_is_refused_not_taken_for_nothing_said(option: str) -> None:
+    with pytest.raises(UserError, match="greater than or equal to"):
+        options(option, "0")
 
 
 def result_of(**changes: Any) -> Any:

@@ -31,30 +31,31 @@ MANIFEST = "manifest.json"
 _OURS = {FILE_NAME, REPORT, TABLE, EMBEDDINGS, MANIFEST, ".lock"}
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command's options."""
     head, _, tail = (__doc__ or "").rpartition("\nexit codes:")
-    parser = argparse.ArgumentParser(
+    found = argparse.ArgumentParser(
         prog="refbias audit",
         description=head,
         epilog=f"exit codes:{tail}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("reference", nargs="?", metavar="REFERENCE", help="the model before")
-    parser.add_argument("audited", nargs="*", metavar="AUDITED", help="the models after, one or more")
-    parser.add_argument("--settings", metavar="JSON", help="all settings as JSON, in place of the options (workflow)")
-    parser.add_argument(
+    found.add_argument("reference", nargs="?", metavar="REFERENCE", help="the model before")
+    found.add_argument("audited", nargs="*", metavar="AUDITED", help="the models after, one or more")
+    found.add_argument("--settings", metavar="JSON", help="all settings as JSON, in place of the options (workflow)")
+    found.add_argument(
         "--output", type=Path, help=f"folder for {FILE_NAME}, {REPORT}, {TABLE} (default: {DEFAULT_OUTPUT})"
     )
-    parser.add_argument(
+    found.add_argument(
         "--json", action="store_true", help="print the result as JSON, and write nothing unless --output is given"
     )
-    sentences = parser.add_argument_group("sentences")
+    sentences = found.add_argument_group("sentences")
     sentences.add_argument("--stimuli", metavar="PACK", help="a shipped pack, or a folder in its layout")
     for name in ("groups", "templates", "attributes", "anchors", "control"):
         sentences.add_argument(f"--{name}", metavar="TSV", help=f"own file of {name}; shipped where left out")
     for name in ("targets", "attributes", "anchors", "control"):
         sentences.add_argument(f"--n-{name}", type=int, metavar="N", help=f"the first N {name} alone")
-    reading = parser.add_argument_group("embedding")
+    reading = found.add_argument_group("embedding")
     reading.add_argument("--layer", help="layer of dB: 'final' (default) or a block's number, 0 = token embeddings")
     reading.add_argument("--layers", choices=["auto", "all", "none"], help="dB at every layer (default: where it fits)")
     reading.add_argument("--no-final-norm", action="store_true", help="read the last block's output before its norm")
@@ -66,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     reading.add_argument("--token-budget", type=int, metavar="N", help="tokens of a batch (default: 1024)")
     reading.add_argument("--memory", type=int, metavar="MB", help="states kept in memory; the rest goes to disk")
     reading.add_argument("--threads", "--jobs", type=int, metavar="N", help="CPU threads (default: all cores)")
-    numbers = parser.add_argument_group("statistics")
+    numbers = found.add_argument_group("statistics")
     numbers.add_argument("--methods", metavar="A,B", help="of rr, seat, procrustes_seat, cka_drift (default: all)")
     numbers.add_argument("--seed", type=int, help="seed of all draws (default: 17)")
     numbers.add_argument("--calibration", metavar="FILE", help="calibration that gives dB a probability")
@@ -77,19 +78,19 @@ def _parser() -> argparse.ArgumentParser:
         help="end with exit code 1 if a group meets it: dB, |dB|, ci, |ci|, net, |net|, p, percentile or probability, "
         "compared with a number ('ci<-0.02': the whole interval is below; 'dB<-0.02 and p<0.05'); may be repeated",
     )
-    models = parser.add_argument_group("models and cache")
+    models = found.add_argument_group("models and cache")
     models.add_argument(
         "--cross-family", action="store_true", help="allow another tokenizer or width: RR and CKA alone"
     )
     models.add_argument("--any-base", action="store_true", help="accept an adapter whose base is named otherwise")
     models.add_argument("--no-cache", action="store_true", help="neither use nor keep the reference's embeddings")
     models.add_argument("--keep-embeddings", action="store_true", help="write the embeddings into the output folder")
-    return parser
+    return found
 
 
 def _given(**values: Any) -> dict[str, Any]:
-    """Return what was given; the rest keeps its default."""
-    return {key: value for key, value in values.items() if value not in (None, False)}
+    """Return what was given, a 0 included; the rest keeps its default."""
+    return {key: value for key, value in values.items() if value is not None and value is not False}
 
 
 def settings_of(args: argparse.Namespace) -> AuditSettings:
@@ -239,7 +240,7 @@ def main(argv: Sequence[str]) -> int:
     UserError
         For all that a user can mend, a full disk included.
     """
-    args = _parser().parse_args(argv)
+    args = parser().parse_args(argv)
     settings = settings_of(args)
     output = args.output or (None if args.json else Path(DEFAULT_OUTPUT))
     if output is not None:

@@ -112,7 +112,7 @@ class Bench:
         chosen = StimuliSettings() if self.args.only else SENTENCES
         texts = [sentence.text for sentence in load_stimuli(chosen)]
         folder = self.args.output / f"random-8b-{self.args.layers}-layers"
-        return streaming.run(folder, texts, self.args.layers, max(1, self.args.repeats // 2), self.args.token_budget)
+        return streaming.run(folder, texts, self.args.layers, self._turns(), self.args.token_budget)
 
     def _audit(self) -> list[Result]:
         return auditing.run(packaged_model(self.args.model), self.args.threads, max(1, self.args.repeats // 2))

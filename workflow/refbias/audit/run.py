@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
 
 from refbias import __version__
@@ -14,7 +13,7 @@ from refbias.artifacts import peak_memory_mb
 from refbias.audit.calibrated import checked_calibration, with_probabilities
 from refbias.audit.compute import choose_dtype
 from refbias.audit.drift import adapter_drift
-from refbias.audit.embed import Cost, Layer, Reading, States, architecture, refusal_to_stream
+from refbias.audit.embed import Cost, Layer, Reading, States, architecture, refusals_to_stream
 from refbias.audit.identity import weights_hash
 from refbias.audit.layers import layer_biases, layer_results
 from refbias.audit.limits import limits_of
@@ -119,8 +118,8 @@ def run_audit(settings: AuditSettings) -> Audit:
     own = (models.reference, models.own)
     before, after, cached = all_states(own, models.pairs(), reading, settings.use_cache, cost)
     checks = _dtype_checks(settings, stimuli, models, reading, before, after, cost)
-    return_freed_memory()  # the layers' memory must not stand under that of the statistics
     known = _known(models, checks)
+    return_freed_memory()  # the layers' memory must not stand under that of the statistics
     embedded = time.perf_counter()
     with _numbers_of(models.reference):
         biases = layer_biases(before, stimuli.sentences) if reading.layers == "all" else None
@@ -207,7 +206,10 @@ def _layers(settings: AuditSettings, stimuli: Stimuli, models: _Models) -> Liter
 
 def _known(models: _Models, checks: Sequence[DtypeCheck | None]) -> list[Measured]:
     """Return what is known of each audited model without the statistics of its states."""
-    whole = _loaded_whole(models)
+    whole = {
+        name: AuditWarning(code="whole_model", sentence=_WHOLE.format(name=name, reason=reason))
+        for name, reason in refusals_to_stream([models.reference, *models.audited]).items()
+    }
     return [
         Measured(
             weights_sha256=weights_hash(source),
@@ -219,23 +221,6 @@ def _known(models: _Models, checks: Sequence[DtypeCheck | None]) -> list[Measure
         )
         for (source, tokens), check in zip(models.pairs(), checks, strict=True)
     ]
-
-
-def _loaded_whole(models: _Models) -> dict[str, AuditWarning]:
-    """Return a warning for each model that does not go through memory layer by layer, by name."""
-    reasons: dict[tuple[Path, ...], str | None] = {}
-    found = {}
-    for source in (models.reference, *models.audited):
-        folders = tuple(part.directory for part in source.parts)
-        if folders not in reasons:
-            reasons[folders] = refusal_to_stream(source)
-        if (reason := reasons[folders]) is not None:
-            sentence = (
-                f"{source.name} is loaded whole, not layer by layer ({reason}): that takes the memory of all its "
-                "weights; the numbers are the same."
-            )
-            found[source.name] = AuditWarning(code="whole_model", sentence=sentence)
-    return found
 
 
 def _checkpoint(
@@ -259,6 +244,10 @@ def _checkpoint(
 
 
 _LAYERS_DIFFER = "The models have different numbers of layers, so there is no layer map."
+_WHOLE = (
+    "{name} is loaded whole, not layer by layer ({reason}): that takes the memory of all its weights; the numbers are "
+    "the same."
+)
 
 
 def _dtype_checks(

@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import os
 import platform
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -154,11 +155,16 @@ def main() -> None:
     keep_freed_memory()
     bench = Bench(args)
     results: list[Result] = []
-    with contextlib.suppress(KeyboardInterrupt):
-        for name in [args.only] if args.only else PARTS:
-            results += bench.parts[name]()
-    show(results)
-    write(args.output, results, bench.costs)
+    # what was measured is kept, whatever ends the rest
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            for name in [args.only] if args.only else PARTS:
+                start = time.perf_counter()
+                results += bench.parts[name]()
+                print(f"bench: {name} measured in {time.perf_counter() - start:.0f} s", flush=True)
+    finally:
+        show(results)
+        write(args.output, results, bench.costs)
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ def _exchange(new: Path, target: Path, names: Sequence[str]) -> None:
     """Put the entries of `new` in the place of those named in `target`."""
     for name in names:
         _remove(target / name)
-    written = sorted((entry.name for entry in new.iterdir()), key=lambda name: name == names[0])
+    written = sorted((entry.name for entry in new.iterdir()), key=lambda name: (name == names[0], name))
     for name in written:
         _remove(target / name)
         os.replace(new / name, target / name)

@@ -30,7 +30,8 @@ _RANGES = {"p": (0.0, 1.0), "probability": (0.0, 1.0), "percentile": (0.0, 100.0
 
 def weighted_terms(spec: str) -> list[tuple[float, str]]:
     """Return weight and model of every term of ``0.3*A+0.7*B`` or ``1.5*B-0.5*A``; nothing where it is no such sum."""
-    found, at = [], 0
+    found: list[tuple[float, str]] = []
+    at = 0
     while at < len(spec):
         match = _TERM.match(spec, at)
         if match is None or (found and not match["sign"]):

@@ -77,7 +77,7 @@ elif CONFIG.audit:
     rule all:
         default_target: True
         input:
-            f"{RESULTS}/audit/audit.json",
+            audit_results(),
 
 else:
 

@@ -1,11 +1,15 @@
 """Small models for the tests of the audit, and a way to run it."""
 
+import contextlib
 import json
 import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
@@ -74,6 +78,15 @@ def with_change(base: Path, adapters: list[tuple[float, Path]], target: Path) ->
     return target
 
 
+def with_sum(terms: list[tuple[float, Path]], target: Path) -> Path:
+    """Write the weighted sum of checkpoints, tensor by tensor."""
+    shutil.copytree(terms[0][1], target)
+    parts = [(share, load_file(folder / "model.safetensors")) for share, folder in terms]
+    tensors = {name: sum(share * part[name] for share, part in parts) for name in parts[0][1]}
+    save_file(tensors, target / "model.safetensors", metadata={"format": "pt"})
+    return target
+
+
 def edit_json(path: Path, **changes: Any) -> None:
     """Change keys of a JSON file."""
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
@@ -83,3 +96,16 @@ def shifts(folder: Path, checkpoint: int = 0) -> dict[str, float]:
     """Return dB by group of a written audit."""
     data = json.loads((folder / "audit.json").read_text())
     return {row["group"]: row["delta_b"] for row in data["checkpoints"][checkpoint]["groups"]}
+
+
+@contextlib.contextmanager
+def small_disk(place: Path, kilobytes: int) -> Iterator[Path]:
+    """Mount a file system that is soon full; skips the test where that is not permitted."""
+    place.mkdir()
+    options = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(place)]
+    if shutil.which("mount") is None or subprocess.run(options, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small tmpfs is not permitted here: another test simulates the full disk")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", str(place)], check=True)

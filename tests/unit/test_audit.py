@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from refbias.audit import states
 from refbias.cli.main import main
 from refbias.config.audit_result import load_result
+from refbias.report.audit.words import group_name
 from tests.audit_models import EXACT, FEW, adapter, build, changed, shifts, with_change
 
 
@@ -105,7 +106,8 @@ def test_every_file_and_key_is_there(models: Path, tmp_path: Path, capsys: pytes
         table = list(csv.DictReader(handle))
     assert len(table) == 25
     for row in table:
-        assert sum(line.strip().startswith(f"{row['group']} ") for line in printed.splitlines()) == 1
+        name = group_name(row["group"])[:31]
+        assert sum(line.removeprefix("*").strip().startswith(name) for line in printed.splitlines()) == 1
 
 
 def test_contributions_sum_to_the_mean_shift(models: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 
 from refbias.cli.main import main
 from refbias.config.audit_result import load_result
-from tests.audit_models import EXACT, FEW, adapter, build, changed, edit_json
+from tests.audit_models import EXACT, FEW, adapter, build, changed, edit_json, small_disk
 
 
 @pytest.fixture(scope="module")
@@ -357,31 +357,26 @@ def test_a_full_disk(models: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    place = tmp_path / "small"
-    place.mkdir()
-    options = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)]
-    if shutil.which("mount") is None or subprocess.run(options, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a small tmpfs is not permitted here: the full disk is simulated above")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "small", kilobytes=64) as place:
+        yield place
 
 
-def test_a_small_disk(models: Path, small_disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = [str(models / "base"), str(models / "tuned"), "--output", str(small_disk / "o"), *FEW, *EXACT]
+def test_a_small_disk(models: Path, full_disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [str(models / "base"), str(models / "tuned"), "--output", str(full_disk / "o"), *FEW, *EXACT]
     assert main(["audit", *arguments]) == 2
     assert "no space left" in capsys.readouterr().err
-    assert list(small_disk.iterdir()) == []
+    assert list(full_disk.iterdir()) == []
 
 
 def test_a_full_cache_only_costs_time(
-    models: Path, small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    models: Path, full_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv("REFBIAS_CACHE", str(small_disk / "cache"))
+    monkeypatch.setenv("REFBIAS_CACHE", str(full_disk / "cache"))
     arguments = [str(models / "base"), str(models / "tuned"), "--output", str(tmp_path / "o"), *FEW, *EXACT]
     assert main(["audit", *arguments]) == 0
     assert "not kept" in caplog.text
-    assert left_behind(small_disk) == []
+    assert left_behind(full_disk) == []
 
 
 # the real command, stopped where its folder is half written
@@ -412,4 +407,5 @@ def test_ctrl_c_leaves_nothing(models: Path, tmp_path: Path, root: Path) -> None
         _, said = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "Traceback" not in said
+    assert said.splitlines()[-1] == "refbias: interrupted; nothing half-done is left"
     assert left_behind(tmp_path) == []

@@ -70,6 +70,52 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
         raise
 
 
+@contextlib.contextmanager
+def atomic_folder(path: Path | str, names: Sequence[str]) -> Iterator[Path]:
+    """Yield an empty folder whose entries become those of `path` if the block succeeds.
+
+    A folder that is not there yet appears whole. One that is there may be a mounted volume, what a link leads to, the
+    working folder, or locked by its `Stage`: it stays, and its entries are exchanged one by one.
+
+    Parameters
+    ----------
+    path
+        The final folder.
+    names
+        Entries that an earlier run may have left there: they go. The first vouches for the others: of an existing
+        folder it is removed first and put in place last.
+
+    Yields
+    ------
+    Path
+        A folder on the same file system.
+    """
+    target = Path(path).resolve()
+    place = target if target.is_dir() else target.parent
+    place.mkdir(parents=True, exist_ok=True)
+    temporary = place / f".{target.name}.{os.getpid()}.part"
+    _remove(temporary)
+    temporary.mkdir()
+    try:
+        yield temporary
+        if target.is_dir():
+            _exchange(temporary, target, names)
+        else:
+            os.replace(temporary, target)
+    finally:
+        _remove(temporary)
+
+
+def _exchange(new: Path, target: Path, names: Sequence[str]) -> None:
+    """Put the entries of `new` in the place of those named in `target`."""
+    for name in names:
+        _remove(target / name)
+    written = sorted((entry.name for entry in new.iterdir()), key=lambda name: (name == names[0], name))
+    for name in written:
+        _remove(target / name)
+        os.replace(new / name, target / name)
+
+
 def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)

@@ -1,12 +1,12 @@
-"""One progress bar for the slow stages: what is done, tokens a second, time left."""
+"""Progress bars for what is slow: what is done, tokens a second where there are some, time left."""
 
 import contextlib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
 LOG = logging.getLogger(__name__)
 
@@ -44,15 +44,42 @@ def token_bar(label: str, total: int, unit: str) -> Iterator[Bar]:
     unit
         What is counted, in the plural.
     """
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn(f"{{task.completed:.0f}}/{{task.total:.0f}} {unit}"),
-        TextColumn("{task.fields[rate]:.0f} tokens/s"),
-        TimeRemainingColumn(),
-    )
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with _progress(unit, TextColumn("{task.fields[rate]:.0f} tokens/s")) as progress:
         bar = Bar(progress, label, total)
         yield bar
     LOG.info("%s: %d tokens, %.0f tokens/s", label, bar.tokens, bar.rate)
+
+
+@contextlib.contextmanager
+def step_bar(label: str, total: float, unit: str) -> Iterator[Callable[[float], None]]:
+    """Show a bar of what is counted without tokens, on stderr where that is a terminal.
+
+    Parameters
+    ----------
+    label
+        What is going on, such as ``statistics``.
+    total
+        Units in all.
+    unit
+        What is counted, in the plural.
+
+    Yields
+    ------
+    callable
+        Counts so many more units as done.
+    """
+    with _progress(unit) as progress:
+        task = progress.add_task(label, total=total)
+        yield lambda done: progress.advance(task, done)
+
+
+def _progress(unit: str, *more: ProgressColumn) -> Progress:
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn(f"{{task.completed:.0f}}/{{task.total:.0f}} {unit}"),
+        *more,
+        TimeRemainingColumn(),
+    )
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

@@ -1,4 +1,7 @@
 # Checkpoints held against a reference; not part of a run: ask for the target `audit`.
+#
+# A condition of `audit.fail_on` that is met fails the rule `audit_gate`, and so the run, after the result is there:
+# a failed job's files are removed, so the audit itself must not fail.
 
 
 rule audit_checkpoints:
@@ -30,7 +33,26 @@ rule audit_checkpoints:
         " --output {params.folder:q}"
 
 
+if CONFIG.audit.fail_on:
+
+    rule audit_gate:
+        input:
+            f"{RESULTS}/audit/audit.json",
+        output:
+            f"{RESULTS}/audit/gate.json",
+        log:
+            f"{RESULTS}/logs/audit_gate.log",
+        localrule: True
+        conda:
+            ENVIRONMENT
+        params:
+            code=code("audit_gate"),
+            conditions=[f"--fail-on={text}" for text in CONFIG.audit.fail_on],
+        shell:
+            "python -m refbias audit-gate --log {log} {input:q} {params.conditions:q} --output {output:q}"
+
+
 rule audit:
     input:
-        f"{RESULTS}/audit/audit.json",
+        audit_results(),
     localrule: True

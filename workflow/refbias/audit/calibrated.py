@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from refbias.calibration import apply_calibration
+from refbias.calibration import apply_calibration, check_measure
 from refbias.config.audit_result import (
     AuditWarning,
     CalibrationFacts,
@@ -14,8 +14,38 @@ from refbias.config.calibration import Calibration, EmbeddingFacts, load_calibra
 from refbias.errors import UserError
 
 
+def checked_calibration(path: str | None, settings: SettingsFacts) -> Calibration | None:
+    """Return the calibration that an audit names, None where it names none; asks before any model is read.
+
+    Parameters
+    ----------
+    path
+        Calibration file.
+    settings
+        How dB will be measured.
+
+    Raises
+    ------
+    UserError
+        If the calibration is missing, broken, or was made for another way of measuring.
+    """
+    if path is None:
+        return None
+    calibration = load_calibration(path)
+    check_measure(
+        calibration,
+        n_anchors=settings.stimuli.n_anchors,
+        stimuli_sha256=settings.stimuli.sha256,
+        method="rr",
+        settings_sha256=settings_hash(_embedding_facts(settings)),
+    )
+    if not settings.stimuli.n_control and set(calibration.predictors) != {"delta_b"}:
+        raise UserError(f"{path}: needs the group-free control, and there are no control sentences: add some")
+    return calibration
+
+
 def with_probabilities(
-    checkpoints: Sequence[CheckpointResult], path: str | None, settings: SettingsFacts
+    checkpoints: Sequence[CheckpointResult], calibration: Calibration | None, settings: SettingsFacts
 ) -> tuple[list[CheckpointResult], CalibrationFacts]:
     """Return the checkpoints with a probability beside every group's dB, and where it comes from.
 
@@ -23,19 +53,19 @@ def with_probabilities(
     ----------
     checkpoints
         Without probabilities.
-    path
-        Calibration file; None = uncalibrated.
+    calibration
+        Of `checked_calibration`; None = uncalibrated.
     settings
         How dB was measured.
 
     Raises
     ------
     UserError
-        If the calibration is broken, or was made for another way of measuring.
+        If the calibration was made for another way of measuring.
     """
-    if path is None:
+    if calibration is None:
         return list(checkpoints), CalibrationFacts(status="uncalibrated")
-    calibration = load_calibration(path)
+    path = f"calibration of study {calibration.provenance.run}"
     study, outcome = calibration.provenance, calibration.outcome
     provenance = (
         f"probability that the {outcome.benchmark} score ({outcome.scorer}) rose by more than {outcome.threshold:g}, "
@@ -46,15 +76,19 @@ def with_probabilities(
     return found, CalibrationFacts(status="calibrated", provenance=provenance)
 
 
-def _calibrated(
-    checkpoint: CheckpointResult, calibration: Calibration, settings: SettingsFacts, path: str
-) -> CheckpointResult:
-    facts = EmbeddingFacts(
+def _embedding_facts(settings: SettingsFacts) -> EmbeddingFacts:
+    return EmbeddingFacts(
         layer=settings.layer,
         final_norm=settings.final_norm,
         pooling=settings.pooling,
         exclude_bos=settings.exclude_bos,
     )
+
+
+def _calibrated(
+    checkpoint: CheckpointResult, calibration: Calibration, settings: SettingsFacts, path: str
+) -> CheckpointResult:
+    facts = _embedding_facts(settings)
     groups: list[GroupResult] = []
     outside: list[str] = []
     for group in checkpoint.groups:

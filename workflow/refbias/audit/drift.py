@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from refbias.acquisition.cache import cache_root
 from refbias.artifacts import read_json, write_json
+from refbias.audit import store
 from refbias.audit.identity import directory_hash
 from refbias.audit.sources import Source
 from refbias.config.audit_result import ModuleDrift
@@ -71,10 +71,10 @@ def _change(adapters: Sequence[tuple[float, Adapter]], module: str) -> float:
 
 def _weight_norms(directory: Path, modules: Sequence[str]) -> Mapping[str, float]:
     """Return the norms of a base's matrices, remembered by the hash of its weights: reading them takes a whole pass."""
-    memo = cache_root() / "hashes" / f"norms-{directory_hash(directory)[:32]}.json"
+    memo = store.folder("hashes", f"norms-{directory_hash(directory)[:26]}") / store.FACTS
     known: dict[str, float] = {}
-    with contextlib.suppress(UserError, OSError, TypeError, ValueError):
-        known = {str(name): float(value) for name, value in read_json(memo).items()}
+    with contextlib.suppress(UserError, OSError, TypeError, ValueError, KeyError, AttributeError):
+        known = {str(name): float(value) for name, value in read_json(memo)["norms"].items()}
     wanted = [module for module in modules if module not in known]
     if not wanted:
         return known
@@ -84,7 +84,7 @@ def _weight_norms(directory: Path, modules: Sequence[str]) -> Mapping[str, float
             if (name := names.get(f"{module}.weight")) is not None:
                 known[module] = _norm(where[name].get_tensor(name))
     with contextlib.suppress(OSError):
-        write_json(memo, known)
+        write_json(memo, {"name": f"norms of {directory.name}", "norms": known})
     return known
 
 

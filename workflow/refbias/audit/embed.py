@@ -95,6 +95,19 @@ def refusal_to_stream(source: Source) -> str | None:
     return can_stream(source.directory)
 
 
+def refusals_to_stream(sources: Sequence[Source]) -> dict[str, str]:
+    """Return name and reason of the models that cannot be streamed; folders that several share are looked at once."""
+    reasons: dict[tuple[Path, ...], str | None] = {}
+    found = {}
+    for source in sources:
+        folders = tuple(part.directory for part in source.parts)
+        if folders not in reasons:
+            reasons[folders] = refusal_to_stream(source)
+        if (reason := reasons[folders]) is not None:
+            found[source.name] = reason
+    return found
+
+
 def embed_together(
     sources: Sequence[Source], sentences: Tokenised, reading: Reading, *, bos: int | None, label: str, cost: Cost
 ) -> dict[str, States]:

@@ -15,7 +15,9 @@ _ALWAYS = (
 )
 
 
-def limits_of(settings: AuditSettings, dtype: str, scale: NullScale | None, calibration: CalibrationFacts) -> list[str]:
+def limits_of(
+    settings: AuditSettings, dtype: str, scale: NullScale | None, calibration: CalibrationFacts, n_checkpoints: int
+) -> list[str]:
     """Return the limits of one audit.
 
     Parameters
@@ -26,8 +28,15 @@ def limits_of(settings: AuditSettings, dtype: str, scale: NullScale | None, cali
         Number type that was used.
     scale, calibration
         What is there to say how large dB is, and how likely a change of behaviour.
+    n_checkpoints
+        Audited checkpoints.
     """
     found = list(_ALWAYS)
+    if n_checkpoints > 1:
+        found.append(
+            f"p is adjusted over the groups of each checkpoint (Holm), not over the {n_checkpoints} checkpoints: the "
+            "more of them are tested, the likelier one of them stands out by chance alone."
+        )
     if {"procrustes_seat", "cka_drift"} & set(settings.chosen_methods()):
         found.append("The intervals of Procrustes-SEAT and CKA drift cover the target sentences alone.")
     if settings.cross_family:

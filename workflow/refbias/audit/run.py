@@ -5,16 +5,15 @@ import datetime
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from refbias import __version__
 from refbias.artifacts import peak_memory_mb
-from refbias.audit.calibrated import with_probabilities
+from refbias.audit.calibrated import checked_calibration, with_probabilities
 from refbias.audit.compute import choose_dtype
 from refbias.audit.drift import adapter_drift
-from refbias.audit.embed import Cost, Layer, Reading, States, architecture
+from refbias.audit.embed import Cost, Layer, Reading, States, architecture, refusals_to_stream
 from refbias.audit.identity import weights_hash
 from refbias.audit.layers import layer_biases, layer_results
 from refbias.audit.limits import limits_of
@@ -24,6 +23,7 @@ from refbias.audit.sources import Source, distinct_names, resolve_audited, resol
 from refbias.audit.states import all_states, of_part
 from refbias.audit.stimuli import Stimuli, choose_stimuli, split
 from refbias.audit.tokens import Tokens, tokens_of
+from refbias.audit.verdicts import refuse_impossible
 from refbias.config.audit import AuditSettings
 from refbias.config.audit_result import (
     AuditResult,
@@ -39,7 +39,9 @@ from refbias.errors import UserError
 from refbias.metrics import rr_shift
 from refbias.models import resolve_device
 from refbias.models.heap import keep_freed_memory, return_freed_memory
+from refbias.progress import step_bar
 from refbias.stimuli.groups import CONTROL
+from refbias.stream.activations import spill_folder
 
 LOG = logging.getLogger(__name__)
 LARGEST_MAP_BYTES = 1_000_000_000
@@ -72,15 +74,15 @@ class _Models:
         return list(zip(self.audited, self.tokens, strict=True))
 
 
-def run_audit(settings: AuditSettings, spill_dir: Path | None = None) -> Audit:
+def run_audit(settings: AuditSettings) -> Audit:
     """Audit every checkpoint that the settings name.
+
+    What can be refused without a model is refused first.
 
     Parameters
     ----------
     settings
         The audit.
-    spill_dir
-        Folder for what does not fit into `settings.memory_mb`.
 
     Returns
     -------
@@ -91,13 +93,18 @@ def run_audit(settings: AuditSettings, spill_dir: Path | None = None) -> Audit:
     ------
     UserError
         For all that a user can mend: a model that is not there or in no form that is read, models that do
-        not fit each other, broken sentences, non-finite states, a calibration for other sentences.
+        not fit each other, broken sentences, non-finite states, a calibration for other sentences, a condition on
+        what cannot be computed, a folder for states that cannot be written to.
     """
     start = time.perf_counter()
     keep_freed_memory()
     device = resolve_device(settings.device)
     dtype = choose_dtype(settings.dtype, device)
     stimuli = choose_stimuli(settings.stimuli)
+    facts = _settings_facts(settings, stimuli, dtype, device)
+    fitted = checked_calibration(settings.calibration, facts)
+    refuse_impossible(settings.fail_on, stimuli)
+    spill_dir = None if settings.memory_mb is None else spill_folder(settings.spill_dir)
     models = _models(settings, stimuli, dtype)
     reading = Reading(
         represent=settings.represent,
@@ -111,17 +118,17 @@ def run_audit(settings: AuditSettings, spill_dir: Path | None = None) -> Audit:
     own = (models.reference, models.own)
     before, after, cached = all_states(own, models.pairs(), reading, settings.use_cache, cost)
     checks = _dtype_checks(settings, stimuli, models, reading, before, after, cost)
+    known = _known(models, checks)
     return_freed_memory()  # the layers' memory must not stand under that of the statistics
     embedded = time.perf_counter()
     with _numbers_of(models.reference):
         biases = layer_biases(before, stimuli.sentences) if reading.layers == "all" else None
-    checkpoints = [
-        _checkpoint(source, tokens, settings, stimuli, models, reading, (before, states), biases, check)
-        for (source, tokens), states, check in zip(models.pairs(), after, checks, strict=True)
-    ]
-    checkpoints, calibration = with_probabilities(
-        checkpoints, settings.calibration, _settings_facts(settings, stimuli, reading)
-    )
+    checkpoints = []
+    with step_bar("statistics", len(after), "checkpoints") as step:
+        for source, states, measured in zip(models.audited, after, known, strict=True):
+            checkpoints.append(_checkpoint(source, settings, stimuli, reading, (before, states), biases, measured))
+            step(1)
+    checkpoints, calibration = with_probabilities(checkpoints, fitted, facts)
     scale = shipped_scale(stimuli.sha256, [source.kind for source in models.audited])
     end = time.perf_counter()
     result = AuditResult(
@@ -129,7 +136,7 @@ def run_audit(settings: AuditSettings, spill_dir: Path | None = None) -> Audit:
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         verdict=overall_verdict(checkpoints),
         reference=_reference_facts(models, dtype),
-        settings=_settings_facts(settings, stimuli, reading),
+        settings=facts,
         checkpoints=checkpoints,
         null_scale=scale,
         calibration=calibration,
@@ -142,7 +149,7 @@ def run_audit(settings: AuditSettings, spill_dir: Path | None = None) -> Audit:
             reference_from_cache=cached,
         ),
         peak_memory_mb=round(peak_memory_mb(), 1),
-        limits=limits_of(settings, dtype, scale, calibration),
+        limits=limits_of(settings, dtype, scale, calibration, len(checkpoints)),
     )
     names = [models.reference.name, *(source.name for source in models.audited)]
     return Audit(result, stimuli, dict(zip(names, [before, *after], strict=True)))
@@ -193,40 +200,54 @@ def _layers(settings: AuditSettings, stimuli: Stimuli, models: _Models) -> Liter
     size = sum(4 * rows * width * (blocks + 2) for _, blocks, width in models.facts.values())
     if size <= LARGEST_MAP_BYTES:
         return "all"
-    LOG.warning("states of all layers take %.1f GB: no layer map (--layer-map all to have it)", size / 1e9)
+    LOG.warning("states of all layers take %.1f GB: no layer map (--layers all to have it)", size / 1e9)
     return "one"
+
+
+def _known(models: _Models, checks: Sequence[DtypeCheck | None]) -> list[Measured]:
+    """Return what is known of each audited model without the statistics of its states."""
+    whole = {
+        name: AuditWarning(code="whole_model", sentence=_WHOLE.format(name=name, reason=reason))
+        for name, reason in refusals_to_stream([models.reference, *models.audited]).items()
+    }
+    return [
+        Measured(
+            weights_sha256=weights_hash(source),
+            tokenizers_differ=tokens is not models.own,
+            layers=None,
+            drift=None,
+            dtype_check=check,
+            warnings=[whole[name] for name in (models.reference.name, source.name) if name in whole],
+        )
+        for (source, tokens), check in zip(models.pairs(), checks, strict=True)
+    ]
 
 
 def _checkpoint(
     source: Source,
-    tokens: Tokens,
     settings: AuditSettings,
     stimuli: Stimuli,
-    models: _Models,
     reading: Reading,
     states: tuple[States, States],
     biases: dict[Layer, dict[str, float]] | None,
-    check: DtypeCheck | None,
+    known: Measured,
 ) -> CheckpointResult:
     before, after = (split(found[reading.main], stimuli.sentences) for found in states)
     with _numbers_of(source):
-        layers, warnings = None, []
+        layers, warnings = None, list(known.warnings)
         if biases is not None and set(states[0]) == set(states[1]):
             layers = layer_results(biases, layer_biases(states[1], stimuli.sentences))
         elif biases is not None:
             warnings.append(AuditWarning(code="layers_differ", sentence=_LAYERS_DIFFER))
-        measured = Measured(
-            weights_sha256=weights_hash(source),
-            tokenizers_differ=tokens is not models.own,
-            layers=layers,
-            drift=adapter_drift(source),
-            dtype_check=check,
-            warnings=warnings,
-        )
+        measured = replace(known, layers=layers, drift=adapter_drift(source), warnings=warnings)
         return checkpoint_result(source, before, after, stimuli, settings, measured)
 
 
 _LAYERS_DIFFER = "The models have different numbers of layers, so there is no layer map."
+_WHOLE = (
+    "{name} is loaded whole, not layer by layer ({reason}): that takes the memory of all its weights; the numbers are "
+    "the same."
+)
 
 
 def _dtype_checks(
@@ -278,7 +299,7 @@ def _reference_facts(models: _Models, dtype: str) -> ReferenceFacts:
     )
 
 
-def _settings_facts(settings: AuditSettings, stimuli: Stimuli, reading: Reading) -> SettingsFacts:
+def _settings_facts(settings: AuditSettings, stimuli: Stimuli, dtype: str, device: str) -> SettingsFacts:
     represent, evidence = settings.represent, settings.evidence
     return SettingsFacts(
         methods=settings.chosen_methods(),
@@ -286,8 +307,8 @@ def _settings_facts(settings: AuditSettings, stimuli: Stimuli, reading: Reading)
         final_norm=represent.final_norm,
         pooling=represent.pooling,
         exclude_bos=represent.exclude_bos,
-        dtype=reading.dtype,
-        device=reading.device,
+        dtype=dtype,
+        device=device,
         level=evidence.level,
         n_resamples=evidence.n_resamples,
         n_permutations=evidence.n_permutations,

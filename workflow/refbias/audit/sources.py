@@ -6,7 +6,8 @@
 ``folder``              a training run's folder of ``checkpoint-<step>`` folders: a curve
 ``file.gguf``           a GGUF file, de-quantised once into the cache
 ``packaged:...``        the model that a Python package carries
-``0.3*A+0.7*B``         a weighted sum of two or more of these; an adapter's change alone is scaled
+``0.3*A+0.7*B``         a weighted sum of two or more of these; an adapter's change alone is scaled;
+                        a weight may be negative, as in ``1.5*B-0.5*A``
 ======================  ==========================================================================
 
 Nothing here reads weights beyond their headers, but for an adapter's few.
@@ -22,6 +23,7 @@ from refbias.acquisition import hub
 from refbias.artifacts import read_json
 from refbias.audit import store
 from refbias.audit.bases import check_base
+from refbias.config.audit import weighted_terms
 from refbias.config.audit_result import SourceKind
 from refbias.config.models import GgufPackageSource
 from refbias.errors import UserError
@@ -32,8 +34,6 @@ from refbias.models.gguf_file import check_gguf, dequantise
 PACKAGED = {"gemma3-270m": GgufPackageSource(kind="packaged_gguf")}
 _PACKAGED_WORD = "packaged:"
 _HUB = re.compile(r"(?P<id>[A-Za-z0-9][\w.-]*/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
-_NUMBER = r"[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?"
-_TERM = re.compile(rf"\s*(?P<weight>{_NUMBER})\s*\*\s*(?P<spec>.+?)\s*")
 _CHECKPOINT = re.compile(r"checkpoint-(\d{1,12})")
 _SUM_TOLERANCE = 1e-6
 
@@ -154,13 +154,9 @@ def _resolve(spec: str, dtype: str, base: Source | None, any_base: bool) -> list
     spec = spec.strip()
     if not spec or "\0" in spec:
         raise UserError("an empty model specification: name a hub id, a folder or a file")
-    terms = [_TERM.fullmatch(term) for term in re.split(rf"\+(?=\s*{_NUMBER}\s*\*)", spec)]
     # a file may be called so
-    if terms[0] is not None and not Path(spec).exists():
-        found = [(float(term["weight"]), term["spec"]) for term in terms if term is not None]
-        if len(found) != len(terms):
-            raise UserError(f"{spec}: not a weighted sum: write it as '0.3*A+0.7*B'")
-        return [_mixture(spec, found, dtype, base, any_base)]
+    if (terms := weighted_terms(spec)) and not Path(spec).exists():
+        return [_mixture(spec, terms, dtype, base, any_base)]
     path = Path(spec).expanduser()
     if path.is_dir() and (steps := _steps(path)):
         return _curve(spec, path, steps, base, any_base)

@@ -1,6 +1,5 @@
 """The reference's states, from the cache where they are there, else computed and kept."""
 
-import errno
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,12 +10,12 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from refbias import __version__
-from refbias.acquisition.cache import cache_root
 from refbias.audit import store
 from refbias.audit.embed import Cost, Layer, Reading, States, embed_together
 from refbias.audit.identity import identity
 from refbias.audit.sources import Source
 from refbias.audit.tokens import Tokens
+from refbias.errors import UserError
 
 LOG = logging.getLogger(__name__)
 _FILE = "states.safetensors"
@@ -58,8 +57,17 @@ def _layer(name: str) -> Layer:
 
 
 def write_states(states: States, path: Path) -> None:
-    """Write states as safetensors, a tensor a layer, named by its number or ``final``."""
-    save_file({str(layer): found for layer, found in states.items()}, path)
+    """Write states as safetensors, a tensor a layer, named by its number or ``final``.
+
+    Raises
+    ------
+    OSError
+        If they cannot be written, as on a full disk.
+    """
+    try:
+        save_file({str(layer): found for layer, found in states.items()}, path)
+    except SafetensorError as error:
+        raise store.as_os_error(error) from None
 
 
 def _keep(key: str, states: States, source: Source, tokens: Tokens) -> None:
@@ -67,13 +75,9 @@ def _keep(key: str, states: States, source: Source, tokens: Tokens) -> None:
     try:
         with store.writing("embeddings", key, facts) as folder:
             write_states(states, folder / _FILE)
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
-            raise
+    except (UserError, OSError, SafetensorError) as error:
         # the audit does not need it; the next one computes the reference again
-        LOG.warning("cache folder %s: %s: the reference's states are not kept", cache_root(), error.strerror)
-    except SafetensorError as error:
-        LOG.warning("cache folder %s: %s: the reference's states are not kept", cache_root(), error)
+        LOG.warning("the reference's states are not kept: %s", error)
 
 
 def all_states(

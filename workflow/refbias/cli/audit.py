@@ -1,24 +1,27 @@
 """Hold checkpoints against a reference: dB per group with its evidence.
 
 Models are named as a hub id (owner/name or owner/name@revision), a folder of safetensors or of a PEFT adapter, a
-training run's folder of checkpoint-* folders (a curve), a file.gguf, a weighted sum such as 0.3*A+0.7*B, or
-packaged:gemma3-270m.
+training run's folder of checkpoint-* folders (a curve), a file.gguf, a weighted sum such as 0.3*A+0.7*B or 1.5*B-0.5*A,
+or packaged:gemma3-270m.
 
 exit codes: 0 done; 1 done, and a group meets a --fail-on condition; 2 a mistake that you can mend, or a full disk;
-130 interrupted. After 2 and 130 nothing is left behind.
+70 an error of the program, with its traceback; 130 interrupted. After 2 and 130 nothing is left behind, but for a
+condition on what turns out not to be computed: that is said after the result is written.
 """
 
 import argparse
 import errno
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from refbias.artifacts import Stage, atomic_path, write_rows
+from refbias.artifacts import Stage, atomic_folder, write_rows, write_text
+from refbias.audit.verdicts import exceeded, met_lines
 from refbias.config.audit import AuditSettings
-from refbias.config.audit_result import FILE_NAME, AuditResult, CheckpointResult, GroupResult, save_result
+from refbias.config.audit_result import FILE_NAME, AuditResult, GroupResult, save_result
 from refbias.config.base import parse, parse_json
 from refbias.errors import UserError
 
@@ -28,7 +31,13 @@ REPORT = "report.html"
 TABLE = "groups.csv"
 EMBEDDINGS = "embeddings"
 MANIFEST = "manifest.json"
-_OURS = {FILE_NAME, REPORT, TABLE, EMBEDDINGS, MANIFEST, ".lock"}
+GATE = "gate.json"
+# audit.json vouches for the others
+WRITTEN = (FILE_NAME, REPORT, TABLE, EMBEDDINGS, MANIFEST, GATE)
+_TOLERATED = re.compile(r"\.lock|\..*\.part|lost\+found")
+"""What a stage, an audit that was killed, or the root of a file system leaves in a folder."""
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_NEGATIVE = re.compile(r"-\s*[\d.].*\*")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -66,6 +75,9 @@ def parser() -> argparse.ArgumentParser:
     reading.add_argument("--device", help="auto (default), cpu, cuda or mps")
     reading.add_argument("--token-budget", type=int, metavar="N", help="tokens of a batch (default: 1024)")
     reading.add_argument("--memory", type=int, metavar="MB", help="states kept in memory; the rest goes to disk")
+    reading.add_argument(
+        "--spill-dir", metavar="FOLDER", help="where that goes (default: the system's temporary folder)"
+    )
     reading.add_argument("--threads", "--jobs", type=int, metavar="N", help="CPU threads (default: all cores)")
     numbers = found.add_argument_group("statistics")
     numbers.add_argument("--methods", metavar="A,B", help="of rr, seat, procrustes_seat, cka_drift (default: all)")
@@ -120,8 +132,8 @@ def settings_of(args: argparse.Namespace) -> AuditSettings:
         control=args.n_control,
     )
     data = _given(
-        reference=args.reference,
-        audited=args.audited,
+        reference=args.reference.strip(),
+        audited=[spec.strip() for spec in args.audited],
         stimuli=stimuli or None,
         layer_map=args.layers,
         dtype=args.dtype,
@@ -133,6 +145,7 @@ def settings_of(args: argparse.Namespace) -> AuditSettings:
         calibration=args.calibration,
         fail_on=args.fail_on,
         memory_mb=args.memory,
+        spill_dir=args.spill_dir,
         keep_embeddings=args.keep_embeddings,
     )
     data["represent"] = {**represent, **({"final_norm": False} if args.no_final_norm else {})}
@@ -141,42 +154,52 @@ def settings_of(args: argparse.Namespace) -> AuditSettings:
 
 
 def _check_output(output: Path) -> None:
-    """Refuse a place that holds anything but an earlier audit, before hours of work."""
+    """Refuse a place that holds anything but an earlier audit, or cannot be written to, before hours of work."""
     if output.exists() and not output.is_dir():
         raise UserError(f"--output {output}: a file lies there: name a folder")
     if output.is_dir():
-        others = sorted(path.name for path in output.iterdir() if path.name not in _OURS)
+        names = sorted(path.name for path in output.iterdir())
+        others = [name for name in names if name not in WRITTEN and not _TOLERATED.fullmatch(name)]
         if others:
             raise UserError(
                 f"--output {output}: holds {others[0]!r}, which no audit wrote: name a new folder, or that of an audit"
             )
-    place = next(folder for folder in output.absolute().parents if folder.exists())
-    if not os.access(place, os.W_OK):
+    target = output.resolve()
+    place = next(folder for folder in (target, *target.parents) if folder.exists())
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
         raise UserError(f"--output {output}: {place} cannot be written to: name another folder")
 
 
 def _write(audit: Any, settings: AuditSettings, output: Path, is_bare: bool) -> None:
-    """Write the whole folder under a temporary name, and rename it."""
-    from refbias.audit.states import write_states
-
-    with atomic_path(output) as folder:
-        folder.mkdir()
+    """Write the whole folder; a page that cannot be made does not take the numbers with it."""
+    failed = None
+    with atomic_folder(output, WRITTEN) as folder:
         save_result(audit.result, folder / FILE_NAME)
-        if is_bare:
-            return
-        _write_table(audit.result, folder / TABLE)
-        _write_report(audit.result, folder / REPORT)
         if settings.keep_embeddings:
-            from refbias.stimuli import sentence_table
+            _write_embeddings(audit, folder / EMBEDDINGS)
+        if not is_bare:
+            _write_table(audit.result, folder / TABLE)
+            try:
+                _write_report(audit.result, folder / REPORT)
+            except Exception as error:
+                if isinstance(error, OSError) and error.errno in _FULL:
+                    raise
+                failed = error
+    if failed is not None:
+        print(f"refbias: no {REPORT}; the numbers are written to {output}", file=sys.stderr)
+        raise failed
 
-            (folder / EMBEDDINGS).mkdir()
-            (folder / EMBEDDINGS / "sentences.tsv").write_text(
-                sentence_table(audit.stimuli.sentences), encoding="utf-8", newline="\n"
-            )
-            # a model's name may hold anything: it is no file's
-            for number, states in enumerate(audit.states.values()):
-                name = "reference" if number == 0 else f"audited_{number:03d}"
-                write_states(states, folder / EMBEDDINGS / f"{name}.safetensors")
+
+def _write_embeddings(audit: Any, folder: Path) -> None:
+    from refbias.audit.states import write_states
+    from refbias.stimuli import sentence_table
+
+    folder.mkdir()
+    write_text(folder / "sentences.tsv", sentence_table(audit.stimuli.sentences))
+    # a model's name may hold anything: it is no file's
+    for number, states in enumerate(audit.states.values()):
+        name = "reference" if number == 0 else f"audited_{number:03d}"
+        write_states(states, folder / f"{name}.safetensors")
 
 
 def _write_report(result: AuditResult, path: Path) -> None:
@@ -200,33 +223,6 @@ def _cells(group: GroupResult, columns: Sequence[str]) -> list[object]:
     return ["" if value is None else f"{value:.10g}" if isinstance(value, float) else value for value in values]
 
 
-def _number(value: float | None, form: str = "+.4f") -> str:
-    return "-" if value is None else format(value, form)
-
-
-def lines(checkpoint: CheckpointResult) -> list[str]:
-    """Return what the terminal shows of one audited model: a line a group, the largest shift first."""
-    words = {"confirmed": "moved", "unconfirmed": "moved, not confirmed by every check", "none": "", None: ""}
-    ordered = sorted(checkpoint.groups, key=lambda group: -abs(group.delta_b or 0.0))
-    shown = [*ordered, *([checkpoint.control] if checkpoint.control else [])]
-    width = max(len(group.group) for group in shown)
-    found = [f"{_plain(checkpoint.name)}: {checkpoint.verdict.sentence}", f"  {checkpoint.verdict.uncertainty}"]
-    for group in shown:
-        probability = "" if group.probability is None else f"  P {group.probability:.2f}"
-        found.append(
-            f"  {group.group:<{width}}  dB {_number(group.delta_b)}  [{_number(group.ci_low)}, "
-            f"{_number(group.ci_high)}]  p {_number(group.p_holm, '.2g'):<7}{probability}  "
-            f"{words[group.finding]}".rstrip()
-        )
-    found += [f"  warning ({warning.code}): {warning.sentence}" for warning in checkpoint.warnings]
-    return found
-
-
-def _plain(text: str) -> str:
-    """Return a text without control characters: a terminal obeys them."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
-
-
 def main(argv: Sequence[str]) -> int:
     """Run the audit.
 
@@ -240,9 +236,12 @@ def main(argv: Sequence[str]) -> int:
     UserError
         For all that a user can mend, a full disk included.
     """
-    args = parser().parse_args(argv)
+    # a sum may begin with a negative weight: a blank before it tells it from an option
+    args = parser().parse_args([f" {text}" if _NEGATIVE.match(text) else text for text in argv])
     settings = settings_of(args)
     output = args.output or (None if args.json else Path(DEFAULT_OUTPUT))
+    if output is None and settings.keep_embeddings:
+        raise UserError("--keep-embeddings: --json alone writes no folder: name one by --output")
     if output is not None:
         _check_output(output)
     if args.threads is not None:
@@ -253,28 +252,29 @@ def main(argv: Sequence[str]) -> int:
         if output is None:
             raise UserError("--settings: needs --output")
         with Stage("audit", settings.model_dump(mode="json"), output) as stage:
-            found = _audit(settings, output, args)
-            stage.record(exceeded=[list(row) for row in found])
-        # the workflow would take a code other than 0 for a failure, and remove the result
+            result = _audit(settings, output, args)
+            stage.record(checkpoints=len(result.checkpoints))
+        # conditions are the gate's to judge: a failure here would make the workflow remove the result
         return 0
-    return EXCEEDED if _audit(settings, output, args) else 0
+    found = exceeded(_audit(settings, output, args), settings.fail_on)
+    for line in met_lines(found):
+        print(f"refbias: {line}", file=sys.stderr)
+    return EXCEEDED if found else 0
 
 
-def _audit(settings: AuditSettings, output: Path | None, args: argparse.Namespace) -> list[tuple[str, str, str]]:
-    """Run, write, print; return what meets a condition of ``--fail-on``."""
+def _audit(settings: AuditSettings, output: Path | None, args: argparse.Namespace) -> AuditResult:
+    """Run, write, print."""
     if not sys.stderr.isatty():
         # read when the library is imported; a log is no place for its bars
         os.environ.setdefault("TQDM_DISABLE", "1")
     from refbias.audit.run import run_audit
-    from refbias.audit.verdicts import exceeded
 
     audit = run_audit(settings)
-    found = exceeded(audit.result, settings.fail_on)
     if output is not None:
         try:
             _write(audit, settings, output, is_bare=args.json)
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if error.errno not in _FULL:
                 raise
             raise UserError(
                 f"--output {output}: no space left on its disk: free some, or name another folder"
@@ -282,10 +282,8 @@ def _audit(settings: AuditSettings, output: Path | None, args: argparse.Namespac
     if args.json:
         print(audit.result.model_dump_json(indent=1))
     else:
-        for checkpoint in audit.result.checkpoints:
-            print("\n".join(lines(checkpoint)))
+        from refbias.report.audit import summary_lines
+
+        print("\n".join(summary_lines(audit.result)))
         print(f"written to {output}")
-    for condition, name in dict.fromkeys((text, name) for text, name, _ in found):
-        groups = ", ".join(group for text, other, group in found if (text, other) == (condition, name))
-        print(f"refbias: --fail-on {condition!r} is met by {groups} of {_plain(name)}", file=sys.stderr)
-    return found
+    return audit.result

@@ -1,4 +1,4 @@
-"""List or remove what the cache holds: the references' embeddings, and models de-quantised from GGUF files.
+"""List or remove what the cache holds: references' embeddings, models from GGUF files, hashes of large files.
 
 Downloads (below sha256/ and hub/) are left alone. Nothing here is needed: what is removed is computed again.
 """

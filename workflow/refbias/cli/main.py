@@ -47,14 +47,19 @@ STAGES = {
     "report": "write the HTML report",
     "config": "validate a configuration, print its schema or its documentation",
     "audit": "hold checkpoints against a reference: dB per group with its evidence",
-    "cache": "list or remove what audits keep: embeddings, de-quantised models",
+    "audit-gate": "hold a finished audit's groups against conditions: a gate for CI",
+    "cache": "list or remove what audits keep: embeddings, de-quantised models, hashes",
     "stimuli": "validate sentence sets and packs of them, write an example pack",
     "null-scale": "measure dB of fine-tunings that have nothing to do with any group",
     "unlock": "remove the lock that a killed snakemake left behind",
 }
 WITH_TRANSFORMERS = ("finetune", "finetune_watched", "represent", "represent_ablations", "generate", "null-scale")
 """Stages that load models and do without scikit-learn."""
+RESUMED = ("finetune", "generate", "metamorphic", "null-scale")
+"""Stages that keep finished parts and go on from them."""
 EXIT_USER_ERROR = 2
+EXIT_INTERNAL = 70
+"""``EX_SOFTWARE`` of sysexits.h: no code that a stage means anything by."""
 EXIT_INTERRUPTED = 130
 
 
@@ -119,8 +124,8 @@ def main(argv: list[str] | None = None) -> int:
     -------
     int
         0 success; 1 a condition that the user set is met (``refbias audit --fail-on``) or a gate failed; 2 a mistake
-        that the user can mend (one line on stderr); 3 a gate that is undefined; 130 interrupted.
-        Any other exception propagates with its traceback.
+        that the user can mend (one line on stderr); 3 a gate that is undefined; 70 an error of the program, with its
+        traceback: a crash must not look like a condition that is met; 130 interrupted.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
     if not argv or argv[0] in ("-h", "--help"):
@@ -150,17 +155,14 @@ def main(argv: list[str] | None = None) -> int:
     except UserError as error:
         return _fail(f"refbias: error: {error}", log_path, EXIT_USER_ERROR)
     except KeyboardInterrupt:
-        return _fail("refbias: interrupted; finished parts are kept, start again to go on", log_path, EXIT_INTERRUPTED)
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            _keep_traceback(log_path)
-            raise
-        return _fail(
-            f"refbias: error: no space left on the disk that holds {error.filename or 'the output'}", log_path, 2
-        )
-    except Exception:
-        _keep_traceback(log_path)
-        raise
+        left = "finished parts are kept, start again to go on" if argv[0] in RESUMED else "nothing half-done is left"
+        return _fail(f"refbias: interrupted; {left}", log_path, EXIT_INTERRUPTED)
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            line = f"refbias: error: no space left on the disk that holds {error.filename or 'the output'}"
+            return _fail(line, log_path, EXIT_USER_ERROR)
+        line = f"{traceback.format_exc()}refbias: stopped by an error that it does not know"
+        return _fail(line, log_path, EXIT_INTERNAL)
     return int(code)
 
 
@@ -177,9 +179,3 @@ def _fail(line: str, log_path: str | None, code: int) -> int:
         with Path(log_path).open("a", encoding="utf-8") as handle:
             handle.write(line + "\n")
     return code
-
-
-def _keep_traceback(log_path: str | None) -> None:
-    if log_path:
-        with Path(log_path).open("a", encoding="utf-8") as handle:
-            handle.write(traceback.format_exc())

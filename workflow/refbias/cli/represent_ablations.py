@@ -6,6 +6,9 @@ At width 4096 in float32 a sentence takes 16 kB a site. With the full sets (abou
 sentences, 2,450 of them the base's) ``embeddings`` takes 220 MB and each other site 40 MB: with a
 sweep of 32 layers and 5 sites beside it 1.6 GB a checkpoint, 13 GB for a reference and 7 checkpoints.
 `ablations.layers` names fewer layers; nothing else is large.
+
+Whole models are merged and embedded with here, not streamed layer by layer: a streamed pass pools in one way, so that
+the sites of one forward pass would take a pass for each pooling and treatment of BOS.
 """
 
 from collections.abc import Sequence

@@ -17,10 +17,28 @@ AuditDtype = Annotated[Literal["auto", "float32", "bfloat16"], BeforeValidator(r
 LayerMap = Literal["auto", "all", "none"]
 CROSS_FAMILY_METHODS: tuple[Method, ...] = ("rr", "cka_drift")
 """Methods that need neither one tokenizer nor one width."""
+_NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
+# the text goes on to the next sign with a number and a star behind it; a number may have a sign of its own (A+-0.5*B)
+_TERM = re.compile(
+    rf"\s*(?P<sign>[-+]?)\s*(?P<weight>[-+]?{_NUMBER})\s*\*\s*(?P<text>.+?)\s*(?=[-+]\s*[-+]?{_NUMBER}\s*\*|$)"
+)
 _QUANTITY = r"(?P<quantity>dB|\|dB\||ci|\|ci\||net|\|net\||p|probability|percentile)"
 _CONDITION = re.compile(_QUANTITY + r"\s*(?P<sign>[<>])\s*(?P<value>[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?)")
 
 _RANGES = {"p": (0.0, 1.0), "probability": (0.0, 1.0), "percentile": (0.0, 100.0), "size": (0.0, math.inf)}
+
+
+def weighted_terms(spec: str) -> list[tuple[float, str]]:
+    """Return weight and model of every term of ``0.3*A+0.7*B`` or ``1.5*B-0.5*A``; nothing where it is no such sum."""
+    found: list[tuple[float, str]] = []
+    at = 0
+    while at < len(spec):
+        match = _TERM.match(spec, at)
+        if match is None or (found and not match["sign"]):
+            return []
+        found.append((float(match["weight"]) * (-1 if match["sign"] == "-" else 1), match["text"]))
+        at = match.end()
+    return found
 
 
 @dataclass(frozen=True)
@@ -91,7 +109,7 @@ class AuditSettings(Strict):
     reference: str = Field(
         min_length=1,
         description="Hub id (`owner/name` or `owner/name@revision`), directory, adapter directory, `file.gguf`, "
-        "`0.3*A+0.7*B`, or `packaged:gemma3-270m`.",
+        "`0.3*A+0.7*B`, `1.5*B-0.5*A`, or `packaged:gemma3-270m`.",
     )
     audited: list[str] = Field(
         min_length=1, description="As `reference`; a folder of `checkpoint-*` folders becomes a curve."
@@ -122,10 +140,15 @@ class AuditSettings(Strict):
     )
     calibration: str | None = Field(default=None, description="Calibration that turns dB into a probability.")
     fail_on: list[str] = Field(
-        default=[], description="Conditions on any group that make the audit end with exit code 1."
+        default=[],
+        description="Conditions on any group that make the audit end with exit code 1; the target `audit` then fails "
+        "too, and keeps the result.",
     )
     memory_mb: int | None = Field(
         default=None, ge=64, description="Activations kept in memory, in MB; beyond it they go to disk; empty = free."
+    )
+    spill_dir: str | None = Field(
+        default=None, description="Folder for what is beyond `memory_mb`; empty = the system's for temporary files."
     )
     keep_embeddings: bool = Field(default=False, description="Write the embeddings into the output folder too.")
     use_cache: bool = Field(default=True, description="Keep and use the reference's embeddings between audits.")
@@ -152,6 +175,8 @@ class AuditSettings(Strict):
                 )
         if self.calibration is None and any("probability" in text for text in self.fail_on):
             raise ValueError("fail_on: a probability needs a calibration: name its file")
+        if self.spill_dir is not None and self.memory_mb is None:
+            raise ValueError("spill_dir: without memory_mb nothing goes to disk: say how much may stay in memory")
         return self
 
     def chosen_methods(self) -> list[Method]:

@@ -4,6 +4,7 @@ Files have no name, so nothing is left whatever ends the run. They are mapped, a
 written is unmapped at once: their pages are the kernel's to keep or to write out.
 """
 
+import logging
 import mmap
 import os
 import tempfile
@@ -12,9 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
+import psutil
 import torch
 
 from refbias.errors import UserError
+
+LOG = logging.getLogger(__name__)
+_IN_MEMORY = ("tmpfs", "ramfs")
 
 
 class Activations:
@@ -116,6 +121,42 @@ class Activations:
         self.close()
 
 
+def spill_folder(named: str | None) -> Path:
+    """Return the folder for states that do not fit into memory, made and tried before any work.
+
+    A folder of a file system in memory is taken with a notice: what goes there saves nothing.
+
+    Parameters
+    ----------
+    named
+        The user's; None: the system's folder for temporary files.
+
+    Raises
+    ------
+    UserError
+        If no file can be written there.
+    """
+    where = Path(tempfile.gettempdir() if named is None else named).expanduser()
+    try:
+        where.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=where):
+            pass
+    except OSError as error:
+        raise UserError(f"--spill-dir {where}: cannot be written to ({error.strerror}): name another folder") from None
+    if (kind := _file_system(where)) in _IN_MEMORY:
+        LOG.warning(
+            "states beyond --memory go to %s, which is memory itself (%s): name a disk by --spill-dir", where, kind
+        )
+    return where
+
+
+def _file_system(folder: Path) -> str:
+    """Return the type of the file system that a folder lies on; empty where the system does not tell."""
+    mounts: dict[Path, str] = {Path(found.mountpoint): found.fstype for found in psutil.disk_partitions(all=True)}
+    place = folder.resolve()
+    return next((mounts[parent] for parent in (place, *place.parents) if parent in mounts), "")
+
+
 def _mapped_file(folder: Path | None, nbytes: int) -> mmap.mmap:
     where = folder or Path(tempfile.gettempdir())
     try:
@@ -127,5 +168,5 @@ def _mapped_file(folder: Path | None, nbytes: int) -> mmap.mmap:
     except OSError as error:
         raise UserError(
             f"{where}: no room for {nbytes / 1e6:.0f} MB of intermediate states ({error.strerror}): "
-            "name another folder, or allow more memory"
+            "name another folder (--spill-dir), or allow more memory (--memory)"
         ) from None

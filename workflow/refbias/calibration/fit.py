@@ -3,10 +3,9 @@
 Four candidates compete: a logistic curve of dB alone, one of dB net of the control together with the control's own dB
 (a fine-tuning can move every sentence, whether or not it is about a group), and monotone curves of dB and of dB net
 of the control. The one with the smallest cross-validated Brier score is kept (log-loss breaks ties), and all are
-reported. The best of four is better on the folds that chose it than elsewhere, so a calibration is judged by a nested
-cross-validation (`refbias.calibration.nested`), which makes the choice anew without the part that it predicts. For a
-method with direction the monotone curves fall (below 0 = towards the negative attributes), for one
-without they rise.
+reported. For a method with direction the monotone curves fall (below 0 = towards the negative attributes), for one
+without they rise. The best of four is better on the folds that chose it than elsewhere, so a calibration is judged by a
+nested cross-validation (`refbias.calibration.nested`), which makes the choice anew without the part that it predicts.
 Beside them, never chosen, stands a curve of the control's dB alone: what it does as well is no news about groups.
 """
 

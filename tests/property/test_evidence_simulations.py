@@ -11,8 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from refbias.evidence import holm, label_draws, permutation_p
+from refbias.config.evidence import EvidenceSettings
+from refbias.evidence import AuditEvidence, gather, gather_evidence, holm, label_draws, permutation_p
 from refbias.evidence.interval import attribute_draws, interval, redraw, target_draws
+from refbias.evidence.verdict import is_beyond_control
+from refbias.metrics import Embeddings
 
 FULL, QUICK = (50, 100), (10, 40)
 
@@ -106,6 +109,83 @@ def test_error_over_groups_that_share_attributes_and_templates(leaning: float):
         false += holm(permutation_p(groups, p, labels)).min() <= 0.05
     print(f"family-wise error, leaning {leaning}: {false / 1000:.3f}")
     assert false / 1000 <= 0.065
+
+
+def shifted_alike(generator: np.random.Generator, extra: dict[str, float]) -> tuple[Embeddings, Embeddings]:
+    """24 groups and a control whose sentences all move along the attributes' difference, some groups by `extra` more.
+
+    Groups share their templates, the control has its own; what is in a group's sentences beside them is noise, so that
+    only `extra` sets a group apart from the control.
+    """
+    (n, p), width = QUICK, 24
+    valence = np.zeros(width)
+    valence[0] = 1.5
+
+    def rows(count: int) -> np.ndarray:
+        return 1.0 + generator.normal(size=(count, width))
+
+    def pairs(before: np.ndarray, shift: float) -> tuple[np.ndarray, np.ndarray]:
+        return before, before - shift * valence + 0.3 * generator.normal(size=before.shape)
+
+    templates = generator.normal(size=(n, width))
+    groups = {f"g{i:02d}": rows(n) + templates for i in range(24)}
+    control = rows(n) + generator.normal(size=(n, width))
+    targets = {
+        name: pairs(found, 0.8 + extra.get(name, 0.0)) for name, found in (groups | {"control": control}).items()
+    }
+    sides = [pairs(rows(p) + sign * valence, 0.0) for sign in (1, -1)]
+    # anchors are no part of SEAT, and too few of them for the random-attribute null
+    one, other = (
+        Embeddings({name: found[at] for name, found in targets.items()}, sides[0][at], sides[1][at], control[:2])
+        for at in (0, 1)
+    )
+    return one, other
+
+
+@pytest.fixture
+def intervals_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the permutations, which take most of the time and have no part in the comparison with the control."""
+
+    def none(pairs: object, measures: object, names: list[str], control: str, evidence: object) -> object:
+        return gather._Tests(*(dict.fromkeys([*names, control], 1.0) for _ in range(4)))
+
+    monkeypatch.setattr(gather, "_tests", none)
+
+
+def judged(generator: np.random.Generator, extra: dict[str, float]) -> AuditEvidence:
+    found = EvidenceSettings(n_resamples=500, n_permutations=1000, n_null=200, n_jackknife=2)
+    return gather_evidence(*shifted_alike(generator, extra), found, method="seat")
+
+
+@pytest.mark.slow
+def test_error_over_groups_of_the_comparison_with_the_control(intervals_alone: None):
+    """Control and groups moved alike: in at most 5 of 100 audits is any group said to lie beyond the control."""
+    generator = np.random.default_rng(11)
+    false = alone = missed = 0
+    for _ in range(1000):
+        groups = judged(generator, {}).groups
+        false += any(map(is_beyond_control, groups))
+        missed += any(not group.net_joint_low <= 0 <= group.net_joint_high for group in groups)
+        alone += any(not group.net_ci_low <= 0 <= group.net_ci_high for group in groups)
+    print(f"beyond the control {false / 1000:.3f}, bounds miss {missed / 1000:.3f}, group by group {alone / 1000:.3f}")
+    assert false / 1000 <= 0.065
+    assert missed / 1000 <= 0.065
+    # what the correction is for
+    assert alone / 1000 >= 0.15
+
+
+@pytest.mark.slow
+def test_a_group_that_moves_on_from_the_control_is_still_found(intervals_alone: None):
+    generator = np.random.default_rng(12)
+    extra = {"g02": 0.8, "g11": 0.8, "g20": 0.8}
+    found = others = 0
+    for _ in range(100):
+        beyond = {group.group for group in judged(generator, extra).groups if is_beyond_control(group)}
+        found += len(beyond & set(extra))
+        others += bool(beyond - set(extra))
+    print(f"found {found / 300:.3f} of the planted groups, another in {others / 100:.2f} of the audits")
+    assert found / 300 >= 0.8
+    assert others / 100 <= 0.1
 
 
 @settings(max_examples=40, deadline=None)

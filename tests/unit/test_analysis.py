@@ -1,5 +1,6 @@
 """Units, pairs and table 1 on small frames worked out by hand, and table 1 against independent lines."""
 
+import json
 import math
 
 import numpy as np
@@ -18,6 +19,8 @@ from refbias.analysis import (
     unit_groups,
     unit_scores,
 )
+from refbias.benchmarks import BENCHMARKS
+from refbias.cli.main import main
 from refbias.errors import UserError
 from tests.independent import recompute_table1
 
@@ -98,6 +101,70 @@ def test_unit_score_and_change_by_hand():
     assert (audited["delta_ci_low"], audited["delta_ci_high"]) == (0.5, 1.0)
     assert (reference["score"], reference["n_outputs"]) == (0.25, 4)
     assert reference[["harmful_weight", "reference_score", "delta_score"]].isna().all()
+
+
+CHANGES = {"jobs/1": 1.0, "stem/2": 0.0, "jobs/3": 1.0, "weak/1": 0.0}
+
+
+def _under_three_system_prompts(regime: str, checkpoint: str, scores: dict[str, float]) -> pd.DataFrame:
+    """One output of each statement under every system prompt, with the ids that the loader writes."""
+    return pd.DataFrame(
+        [
+            {
+                "benchmark": "decodingtrust",
+                "model": "m",
+                "regime": regime,
+                "checkpoint": checkpoint,
+                "unit": "women",
+                "prompt_id": f"women/{statement}/{system}",
+                "sample": 0,
+                "scorer": "rule",
+                "score": score,
+            }
+            for statement, score in scores.items()
+            for system in ("benign", "untargeted", "targeted")
+        ]
+    )
+
+
+def test_a_statement_under_three_system_prompts_is_one_draw():
+    """A change of 1 in two of four statements: one resample in 16 has none of them, of twelve prompts one in 4,096."""
+    frames = [
+        _under_three_system_prompts("reference", "reference", dict.fromkeys(CHANGES, 0.0)),
+        _under_three_system_prompts("full", "h100", CHANGES),
+    ]
+    sources = {name: benchmark.source for name, benchmark in BENCHMARKS.items()}
+    (change,) = _units(*frames, sources=sources).query("regime == 'full'").to_dict("records")
+    assert (change["delta_score"], change["delta_ci_low"], change["delta_ci_high"]) == (0.5, 0.0, 1.0)
+    (single,) = _units(*frames).query("regime == 'full'").to_dict("records")
+    assert 0 < single["delta_ci_low"] < single["delta_ci_high"] < 1
+    alone = [frame[frame["prompt_id"].str.contains("jobs/1")] for frame in frames]
+    (change,) = _units(*alone, sources=sources).query("regime == 'full'").to_dict("records")
+    assert change["delta_score"] == 1
+    assert math.isnan(change["delta_ci_low"])
+
+
+def test_the_command_resamples_statements(tmp_path):
+    frames = {
+        "reference": _under_three_system_prompts("reference", "reference", dict.fromkeys(CHANGES, 0.0)),
+        "full": _under_three_system_prompts("full", "h100", CHANGES),
+    }
+    for name, frame in frames.items():
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    shifts = dict.fromkeys(BENCHMARKS["decodingtrust"].units, -0.1)
+    _delta_b(shifts).to_csv(tmp_path / "delta_b.csv", index=False)
+    settings = {
+        "analysis": {"n_resamples": 200},
+        "thresholds": {"decodingtrust": 0.1},
+        "seed": 0,
+        "groups_file": None,
+        "families": {},
+    }
+    command = ["analyse", "--settings", json.dumps(settings), "--shift", str(tmp_path / "delta_b.csv")]
+    command += ["--scores", *(str(tmp_path / f"{name}.csv") for name in frames), "--output", str(tmp_path / "tables")]
+    assert main(command) == 0
+    units = pd.read_csv(tmp_path / "tables" / "units.csv").query("unit == 'women' and regime == 'full'")
+    assert units[["delta_score", "delta_ci_low", "delta_ci_high"]].to_numpy().tolist() == [[0.5, 0.0, 1.0]]
 
 
 def test_equal_changes_are_equal_numbers():

@@ -11,9 +11,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from refbias.audit import states
+from refbias.audit import run, states
+from refbias.audit.result import overall_verdict
 from refbias.cli.main import main
-from refbias.config.audit_result import load_result
+from refbias.config.audit_result import Verdict, load_result
+from refbias.metrics import rr_shift
 from refbias.report.audit.words import group_name
 from tests.audit_models import EXACT, FEW, adapter, build, changed, shifts, with_change
 
@@ -269,3 +271,51 @@ def test_the_number_type_is_checked(models: Path, tmp_path: Path) -> None:
     assert (result.settings.dtype, check.dtype, check.against) == ("bfloat16", "bfloat16", "float32")
     assert check.max_change_delta_b is not None
     assert 0 < check.max_change_delta_b < 0.1
+
+
+def test_the_check_of_the_number_type_is_stated_for_all_anchors(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten of forty anchors are looked at: a distance in forty dimensions is twice as long."""
+    found = []
+
+    def watched(*arguments: Any) -> Any:
+        found.append(rr_shift(*arguments))
+        assert len(arguments[0].anchors) == 10
+        return found[-1]
+
+    monkeypatch.setattr(run, "rr_shift", watched)
+    monkeypatch.setattr(run, "_CHECKED", {"targets": 3, "attributes": 12, "anchors": 10})
+    assert audit(models / "base", models / "tuned", output=tmp_path / "o", more=["--dtype", "bfloat16"]) == 0
+    narrow, whole = found
+    largest = max(abs(narrow[group].delta_b - whole[group].delta_b) for group in whole if group != "control")
+    check = load_result(tmp_path / "o" / "audit.json").checkpoints[0].dtype_check
+    assert check is not None
+    assert check.max_change_delta_b == pytest.approx(2 * largest)
+
+
+def test_bounds_for_all_groups_at_once_are_in_the_result(models: Path, tmp_path: Path) -> None:
+    assert audit(models / "base", models / "tuned", output=tmp_path / "o") == 0
+    (checkpoint,) = load_result(tmp_path / "o" / "audit.json").checkpoints
+    assert len(checkpoint.groups) > 1
+    for group in checkpoint.groups:
+        assert group.net_joint_low is not None
+        assert group.net_joint_low < group.net_ci_low < group.net_ci_high < group.net_joint_high
+    assert checkpoint.control is not None
+    assert checkpoint.control.net_joint_low is None
+
+
+def test_the_verdict_on_several_checkpoints_says_that_none_is_corrected(models: Path, tmp_path: Path) -> None:
+    several = [str(models / name) for name in ("tuned", "other")]
+    assert audit(models / "base", *several, output=tmp_path / "o") == 0
+    result = load_result(tmp_path / "o" / "audit.json")
+    said = "Each of the 2 checkpoints was judged by itself"
+    graver = [found.verdict.level not in ("none", "undefined") for found in result.checkpoints]
+    assert (said in result.verdict.uncertainty) == any(graver)
+    moved = [
+        found.model_copy(update={"verdict": Verdict(level=level, sentence="S.", uncertainty="U.")})
+        for found, level in zip(result.checkpoints, ("none", "clear"), strict=True)
+    ]
+    assert overall_verdict(moved).uncertainty.startswith("U. Each of the 2 checkpoints was judged by itself")
+    assert overall_verdict(moved[1:]).uncertainty == "U."
+    assert overall_verdict([moved[0]] * 2).uncertainty == "U."

@@ -11,6 +11,7 @@ from scipy.special import expit
 
 from refbias.calibration import ShiftObservations, apply_calibration, check_measure, fit_calibration
 from refbias.calibration.curves import fit_isotonic, fit_logistic, is_separated
+from refbias.calibration.nested import INNER_FOLDS, Choice, nested_predictions
 from refbias.calibration.validation import (
     bounded,
     brier,
@@ -187,6 +188,59 @@ def test_a_fold_with_one_class_to_learn_from_gets_its_smoothed_share() -> None:
     assert predicted == pytest.approx([0.5 / 3, 0.5 / 3, 2.5 / 3, 2.5 / 3])
 
 
+class Constant:
+    """A curve that knows one number."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def predict(self, rows: np.ndarray) -> np.ndarray:
+        return np.full(len(rows), self.value)
+
+
+def test_the_choice_is_made_without_the_fold_that_it_predicts() -> None:
+    rng = np.random.default_rng(4)
+    names = np.repeat([f"c{at}" for at in range(8)], 6)
+    columns, positive = np.arange(48.0)[:, np.newaxis], rng.random(48) < np.repeat(np.linspace(0.1, 0.9, 8), 6)
+    folds = grouped_folds(names, 20, 3)
+    seen: list[set[float]] = []
+
+    def fit(rows: np.ndarray, hits: np.ndarray) -> Constant:
+        seen.append({*rows[:, 0]})
+        return Constant(float(hits.mean()))
+
+    choices = [Choice(fit, columns), Choice(lambda rows, hits: Constant(0.3), columns)]
+    found = nested_predictions(choices, positive, folds, names, 3)
+    assert found is not None
+    assert sum(found.n_chosen) == 8
+    expected, won = np.empty(48), []
+    for fold in range(8):
+        known = folds != fold
+        inner = grouped_folds(names[known], INNER_FOLDS, 3)
+        own = np.empty(known.sum())
+        for part in range(INNER_FOLDS):
+            own[inner == part] = positive[known][inner != part].mean()
+        errors = [np.mean((own - positive[known]) ** 2), np.mean((0.3 - positive[known]) ** 2)]
+        won.append(int(errors[1] < errors[0]))
+        expected[folds == fold] = 0.3 if won[-1] else positive[known].mean()
+    assert found.predicted == pytest.approx(expected, abs=1e-12)
+    assert found.n_chosen == (won.count(0), won.count(1))
+    assert min(found.n_chosen) > 0
+    # nothing that was fitted for a fold had a row of it
+    for fold, place in enumerate(won):
+        fits = INNER_FOLDS + (place == 0)
+        held = {*columns[folds == fold, 0]}
+        assert all(rows.isdisjoint(held) for rows in seen[:fits])
+        del seen[:fits]
+    assert seen == []
+
+
+def test_two_checkpoints_leave_nothing_to_choose_on() -> None:
+    names, positive = np.repeat(["a", "b"], 4), np.arange(8) % 2 == 0
+    choices = [Choice(lambda rows, hits: Constant(0.5), np.zeros((8, 1)))]
+    assert nested_predictions(choices, positive, grouped_folds(names, 20, 0), names, 0) is None
+
+
 def test_errors_by_hand() -> None:
     predicted, positive = np.array([0.2, 0.9, 0.6]), np.array([False, True, False])
     assert brier(predicted, positive) == pytest.approx((0.04 + 0.01 + 0.36) / 3)
@@ -261,6 +315,33 @@ def test_a_null_study_gives_the_base_rate_and_says_so() -> None:
     # the best of four candidates on chance: never a gain to speak of
     assert max(skills) < 0.02
     assert sum(skill <= 0 for skill in skills) >= 4
+
+
+def test_the_headline_errors_carry_the_choice() -> None:
+    """On chance the best of four looks better on the folds that chose it than it is: the nested errors do not."""
+    gains = []
+    for seed in range(12):
+        data = observations(np.random.default_rng(100 + seed), checkpoints=8)
+        found = _fit(data)
+        nested = found.validation.nested
+        assert nested is not None
+        assert (found.brier, found.brier_skill, found.ece) == (nested.brier, nested.brier_skill, nested.ece)
+        assert sum(row.n for row in found.reliability) == found.n
+        assert sum(nested.n_chosen) == 8
+        gains.append(max(row.brier_skill for row in found.validation.candidates) - nested.brier_skill)
+    assert np.mean(gains) > 0
+    assert sum(gain >= 0 for gain in gains) >= 10
+
+
+def test_with_two_checkpoints_the_warning_says_that_the_skill_flatters() -> None:
+    curve = observations(np.random.default_rng(3), lambda net, control: expit(-90 * net), checkpoints=2, units=120)
+    found = _fit(curve)
+    assert found.validation.nested is None
+    assert found.brier == min(row.brier for row in found.validation.candidates)
+    assert any("best of 4 on the very checkpoints" in sentence for sentence in found.warnings)
+    more = _fit(observations(np.random.default_rng(3), lambda net, control: expit(-90 * net), checkpoints=3, units=120))
+    assert more.validation.nested is not None
+    assert not any("on the very checkpoints" in sentence for sentence in more.warnings)
 
 
 def test_a_step_is_isotonic() -> None:

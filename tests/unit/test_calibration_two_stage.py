@@ -16,7 +16,7 @@ from refbias.cli.main import main
 from refbias.config.calibration import load_calibration
 from refbias.errors import UserError
 from refbias.figures.two_stage import two_stage_figure
-from refbias.tables.two_stage import two_stage_markdown
+from refbias.tables.two_stage import two_stage_markdown, two_stage_table
 
 SHIFTS = np.array([-0.05, 0.04, -0.01, 0.00, -0.03, 0.02])
 CONTROLS = np.array([-0.02, -0.02, -0.02, 0.01, 0.01, 0.01])
@@ -128,12 +128,23 @@ def test_recall_and_precision_by_hand() -> None:
     assert [row.n_benchmarked for row in rows] == [6, 3, 2, 1, 0]
     assert [row.n_found for row in rows] == [3, 2, 1, 1, 0]
     assert [row.recall for row in rows] == pytest.approx([1, 2 / 3, 1 / 3, 1 / 3, 0])
-    assert [row.precision for row in rows] == pytest.approx([0.5, 2 / 3, 0.5, 1, 0])
+    assert [row.precision for row in rows[:4]] == pytest.approx([0.5, 2 / 3, 0.5, 1])
+    # nothing is benchmarked: of what would a share be right?
+    assert rows[4].precision is None
     assert rows[0].recall_low == rows[0].recall_high == 1
     assert rows[1].recall_low is not None
     assert rows[1].recall_low <= 2 / 3
     assert rows[4].precision_low is None
     assert rows[0].saved is None
+
+
+def test_a_level_above_every_alarm_has_no_precision_in_any_file() -> None:
+    found = _judge(planted(), levels=[0.0, 9.0])
+    assert json.loads(found.model_dump_json())["levels"][1]["precision"] is None
+    assert np.isnan(two_stage_table(found)["precision"].iloc[1])
+    (row,) = (line for line in two_stage_markdown(found).splitlines() if line.startswith("| 9.0000"))
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[1:6] == ["0 %", "0.00", cells[3], "\u2013", "\u2013"]
 
 
 def test_levels_span_the_study() -> None:
@@ -293,6 +304,7 @@ def test_calibrate_reads_a_study_and_keeps_where_it_comes_from(study: Path, caps
     said = capsys.readouterr().out
     assert "warning: Only 3 checkpoints" in said
     assert "logistic of control" in said
+    assert "with the choice made without the checkpoint left out: Brier" in said
 
 
 def test_calibrate_refuses_what_a_study_lacks(study: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,6 +34,21 @@ def read_csv(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(handle))
 
 
+# --- ids ------------------------------------------------------------------------------------------
+
+
+def test_system_prompts_of_one_statement_have_one_source() -> None:
+    prompts = dt.load(Settings(), 1).prompts
+    by_statement = Counter(dt.BENCHMARK.source(prompt.id) for prompt in prompts)
+    assert set(by_statement.values()) == {3}
+    rows = read_csv(data_path("quickstart", "decodingtrust_user_prompts.csv"))
+    assert len(by_statement) == len(rows)
+    for prompt in prompts:
+        assert prompt.id.startswith(dt.BENCHMARK.source(prompt.id))
+    # ids that say nothing of a system prompt are their own
+    assert dt.BENCHMARK.source("women/0") == "women/0"
+
+
 # --- the agreement rule ---------------------------------------------------------------------------
 
 

@@ -8,7 +8,15 @@ import pytest
 from scipy import stats
 
 from refbias.evidence import holm, label_draws, permutation_p
-from refbias.evidence.interval import attribute_draws, interval, redraw, target_draws
+from refbias.evidence.interval import (
+    Studentised,
+    attribute_draws,
+    interval,
+    joint_intervals,
+    redraw,
+    studentised,
+    target_draws,
+)
 
 
 def variance(blocks: list[tuple[float, np.ndarray]], p: int) -> float:
@@ -31,6 +39,24 @@ def shift(d: np.ndarray, p: int) -> float:
     return d[:, :p].mean() - d[:, p:].mean()
 
 
+def resampled(blocks: list[tuple[float, np.ndarray]], draws: list[np.ndarray], attributes, p: int) -> list[float]:
+    """Distance from the data over the standard error, resample by resample."""
+    value = sum(w * shift(d, p) for w, d in blocks)
+    ratios = []
+    for r in range(1, len(attributes.positive)):
+        columns = [
+            np.repeat(np.arange(weights.shape[1]), np.rint(weights[r] * weights.shape[1]).astype(int))
+            for weights in (attributes.positive, attributes.negative)
+        ]
+        columns = np.concatenate([columns[0], p + columns[1]])
+        drawn = []
+        for (w, d), weights in zip(blocks, draws, strict=True):
+            rows = np.repeat(np.arange(len(d)), np.rint(weights[r] * len(d)).astype(int))
+            drawn.append((w, d[rows][:, columns]))
+        ratios.append((sum(w * shift(d, p) for w, d in drawn) - value) / math.sqrt(variance(drawn, p)))
+    return ratios
+
+
 @pytest.mark.parametrize("net", [False, True])
 def test_interval_by_loops_over_resamples(net: bool):
     generator = np.random.default_rng(1)
@@ -44,22 +70,55 @@ def test_interval_by_loops_over_resamples(net: bool):
     found = interval(redrawn, attributes, level)
     value = sum(w * shift(d, p) for w, d in blocks)
     error = math.sqrt(variance(blocks, p))
-    ratios = []
-    for r in range(1, k + 1):
-        columns = [
-            np.repeat(np.arange(weights.shape[1]), np.rint(weights[r] * weights.shape[1]).astype(int))
-            for weights in (attributes.positive, attributes.negative)
-        ]
-        columns = np.concatenate([columns[0], p + columns[1]])
-        drawn = []
-        for (w, d), weights in zip(blocks, draws, strict=True):
-            rows = np.repeat(np.arange(len(d)), np.rint(weights[r] * len(d)).astype(int))
-            drawn.append((w, d[rows][:, columns]))
-        ratios.append((sum(w * shift(d, p) for w, d in drawn) - value) / math.sqrt(variance(drawn, p)))
-    low, high = np.quantile(ratios, [0.05, 0.95])
+    low, high = np.quantile(resampled(blocks, draws, attributes, p), [0.05, 0.95])
     assert found.value == pytest.approx(value, abs=1e-12)
     assert found.low == pytest.approx(value - high * error, rel=1e-7)
     assert found.high == pytest.approx(value - low * error, rel=1e-7)
+
+
+def test_joint_intervals_by_loops_over_resamples():
+    """Three groups less one control, two of them of one size and so on common draws."""
+    generator = np.random.default_rng(4)
+    p, q, level, k = 5, 6, 0.9, 120
+    common = generator.normal(size=p + q)
+    groups = [generator.normal(size=(n, p + q)) + common for n in (6, 6, 4)]
+    control = generator.normal(size=(5, p + q)) + common
+    attributes = attribute_draws(p, q, k, seed=3)
+    against = target_draws(5, k, 3, stream=1)
+    sums, ratios = [], []
+    for group in groups:
+        targets = target_draws(len(group), k, 3)
+        blocks, draws = [(1.0, group), (-1.0, control)], [targets, against]
+        redrawn = [(w, redraw(d, t, attributes)) for (w, d), t in zip(blocks, draws, strict=True)]
+        sums.append(studentised(redrawn, attributes))
+        ratios.append(resampled(blocks, draws, attributes, p))
+    low = np.quantile([min(drawn) for drawn in zip(*ratios, strict=True)], 0.05)
+    high = np.quantile([max(drawn) for drawn in zip(*ratios, strict=True)], 0.95)
+    found = joint_intervals(sums, level)
+    for group, one in zip(groups, found, strict=True):
+        error = math.sqrt(variance([(1.0, group), (-1.0, control)], p))
+        assert one.low == pytest.approx(one.value - high * error, rel=1e-7)
+        assert one.high == pytest.approx(one.value - low * error, rel=1e-7)
+    alone = [joint_intervals([one], level)[0] for one in sums]
+    assert all(wide.low <= own.low and own.high <= wide.high for wide, own in zip(found, alone, strict=True))
+    assert any(wide.low < own.low for wide, own in zip(found, alone, strict=True))
+
+
+def test_a_sum_without_spread_takes_no_part_in_joint_intervals():
+    generator = np.random.default_rng(6)
+    ratios = generator.normal(size=(2, 400))
+    plain = [Studentised(0.3, 0.1, ratios[0]), Studentised(-0.2, 0.05, ratios[1])]
+    still, torn = Studentised(0.5, 0.0, np.full(400, math.nan)), Studentised(0.1, 1.0, np.full(400, math.nan))
+    first, second, third, fourth = joint_intervals([plain[0], still, torn, plain[1]])
+    assert [first, fourth] == joint_intervals(plain)
+    assert second == (0.5, 0.5, 0.5)
+    assert third.value == 0.1
+    assert math.isnan(third.low)
+    assert math.isnan(third.high)
+    # a resample that one sum cannot use is still the others'
+    torn = Studentised(0.1, 1.0, np.where(np.arange(400) < 150, math.nan, 0.0))
+    assert not any(math.isnan(value) for one in joint_intervals([*plain, torn]) for value in one)
+    assert joint_intervals([]) == []
 
 
 def test_draws_keep_both_sets_of_attributes_and_share_templates():

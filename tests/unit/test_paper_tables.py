@@ -403,6 +403,14 @@ def test_numbers_against_a_claim_do_not_reproduce_it(changes: dict[str, Any], fa
     assert all(found[name].verdict == "reproduced" for name in set(found) - failed)
 
 
+def test_a_pair_without_db_or_without_score_is_left_out_of_the_pooled_correlation() -> None:
+    rows = pooled()
+    rows.loc[0, "delta_b"], rows.loc[1, "delta_score"] = np.nan, np.nan
+    found = judge(observations=rows)["toxigen_pooled"]
+    assert found.verdict == "reproduced"
+    assert found.shown.endswith("n = 58")
+
+
 def test_models_that_stand_for_none_of_the_papers_reproduce_nothing() -> None:
     found = judge(families=dict.fromkeys(FAMILIES))
     assert {verdict.verdict for verdict in found.values()} == {"not run"}

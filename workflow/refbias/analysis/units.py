@@ -2,11 +2,12 @@
 
 A unit (a group or a topic) scores the share of its outputs that the scorer marks. Outputs that could not be scored are
 missing: they leave the share and are counted beside it, and a unit without any scored output has no score, never 0. A
-change is taken only between outputs of one scorer on the same prompts; its interval resamples those prompts.
+change is taken only between outputs of one scorer on the same prompts; its interval resamples what those prompts were
+made from, so that a statement under three system prompts is one draw and not three.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
 
@@ -67,6 +68,7 @@ def unit_scores(
     n_resamples: int,
     seed: int,
     expected: Mapping[str, Sequence[str]] | None = None,
+    sources: Mapping[str, Callable[[str], str]] | None = None,
 ) -> pd.DataFrame:
     """Aggregate scored outputs to units and compare each with the reference model.
 
@@ -79,6 +81,9 @@ def unit_scores(
         Of the interval of the change (`refbias.stats.paired_bootstrap_diff`; every unit starts from ``seed``).
     expected : mapping of str to sequence of str, optional
         Units of each benchmark; one that no output belongs to gets a row with no outputs and no score.
+    sources : mapping of str to callable, optional
+        For each benchmark, prompt id to the id of what the prompt was made from; each prompt its own where there is
+        none. The interval of the change resamples sources.
 
     Returns
     -------
@@ -117,7 +122,8 @@ def unit_scores(
             where = f"{benchmark}, model {model}, {regime} {checkpoint}, unit {unit}"
             _check_scorer(where, scorer, reference_scorers.get((benchmark, model), set()))
             other = cells.get((benchmark, model, REFERENCE, REFERENCE, unit, scorer), empty)
-            row |= _change(where, cell, other, n_resamples, seed)
+            source = (sources or {}).get(benchmark, str)
+            row |= _change(where, cell, other, source, n_resamples, seed)
         rows.append(row)
     units = pd.DataFrame(rows, columns=UNIT_COLUMNS)
     floats = ["harmful_weight", "score", "reference_score", "delta_score", "delta_ci_low", "delta_ci_high"]
@@ -125,7 +131,12 @@ def unit_scores(
 
 
 def _change(
-    where: str, audited: pd.DataFrame, reference: pd.DataFrame, n_resamples: int, seed: int
+    where: str,
+    audited: pd.DataFrame,
+    reference: pd.DataFrame,
+    source: Callable[[str], str],
+    n_resamples: int,
+    seed: int,
 ) -> dict[str, object]:
     if set(audited["prompt_id"]) != set(reference["prompt_id"]):
         differing = sorted(set(audited["prompt_id"]) ^ set(reference["prompt_id"]))
@@ -136,8 +147,9 @@ def _change(
     change = round(float(audited["score"].mean()) - float(reference["score"].mean()), CHANGE_DECIMALS)
     low = high = float("nan")
     if pd.notna(change):
+        origins = [[source(prompt) for prompt in frame["prompt_id"]] for frame in (audited, reference)]
         low, high, _ = paired_bootstrap_diff(
-            audited["score"], audited["prompt_id"], reference["score"], reference["prompt_id"], n_resamples, seed
+            audited["score"], origins[0], reference["score"], origins[1], n_resamples, seed
         )
     return {
         "reference_score": float(reference["score"].mean()),

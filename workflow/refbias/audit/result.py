@@ -197,9 +197,15 @@ def overall_verdict(checkpoints: Sequence[CheckpointResult]) -> Verdict:
         (found for found in checkpoints if found.verdict.level == first.verdict.level),
         key=lambda found: abs(found.overall.delta_b or 0.0) if found.overall else 0.0,
     )
+    uncertainty = largest.verdict.uncertainty
+    if first.verdict.level not in ("none", "undefined"):
+        uncertainty += (
+            f" Each of the {len(checkpoints)} checkpoints was judged by itself and the gravest verdict is shown: that "
+            "one of them moved by chance grows likelier with their number, and nothing corrects for it."
+        )
     return Verdict(
         level=first.verdict.level,
         sentence=f"{alike} of {len(checkpoints)} checkpoints alike, the largest mean shift in {largest.name}: "
         f"{largest.verdict.sentence}",
-        uncertainty=largest.verdict.uncertainty,
+        uncertainty=uncertainty,
     )

@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import logging
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -259,7 +260,7 @@ def _dtype_checks(
     after: Sequence[States],
     cost: Cost,
 ) -> list[DtypeCheck | None]:
-    """Measure how much dB of some sentences changes between the number type in use and float32."""
+    """Measure how much dB changes between the number type in use and float32: on some sentences, for all anchors."""
     if reading.dtype == "float32" or not settings.dtype_check:
         return [None] * len(after)
     rows = stimuli.part(**_CHECKED)
@@ -269,6 +270,9 @@ def _dtype_checks(
     own = (models.reference, parts[id(models.own)])
     audited = [(source, parts[id(tokens)]) for source, tokens in models.pairs()]
     first, others, _ = all_states(own, audited, exact, settings.use_cache, cost)
+    # distances of relative representations grow with the root of the number of anchors
+    anchors = [sum(row.kind == "anchor" for row in some) for some in (stimuli.sentences, sentences)]
+    growth = math.sqrt(anchors[0] / anchors[1])
     found: list[DtypeCheck | None] = []
     for source, states, wide in zip(models.audited, after, others, strict=True):
         with _numbers_of(source):
@@ -276,7 +280,7 @@ def _dtype_checks(
                 split(before[reading.main][rows], sentences), split(states[reading.main][rows], sentences)
             )
             whole = rr_shift(split(first[exact.main], sentences), split(wide[exact.main], sentences))
-        change = max(abs(narrow[group].delta_b - whole[group].delta_b) for group in whole if group != CONTROL)
+        change = growth * max(abs(narrow[group].delta_b - whole[group].delta_b) for group in whole if group != CONTROL)
         found.append(
             DtypeCheck(dtype=reading.dtype, against="float32", n_sentences=len(rows), max_change_delta_b=float(change))
         )

@@ -89,6 +89,9 @@ class Benchmark:
         The paper's number of prompts a unit (None: all there are).
     threshold
         The change of score above which a unit counts as more biased (ROC AUC's label).
+    source
+        Prompt id -> id of what the prompt was made from. Prompts of one source are no independent draws: intervals
+        resample sources. By default each prompt is its own.
     """
 
     name: str
@@ -101,6 +104,7 @@ class Benchmark:
     sampling: Sampling
     prompts_per_unit: int | None
     threshold: float
+    source: Callable[[str], str] = str
 
     def load_prompts(self, settings: PromptSettings, seed: int) -> list[Prompt]:
         """Return the prompts alone, in the order of `load` (whose notes say what was counted)."""

@@ -4,17 +4,20 @@ Four candidates compete: a logistic curve of dB alone, one of dB net of the cont
 (a fine-tuning can move every sentence, whether or not it is about a group), and monotone curves of dB and of dB net
 of the control. The one with the smallest cross-validated Brier score is kept (log-loss breaks ties), and all are
 reported. For a method with direction the monotone curves fall (below 0 = towards the negative attributes), for one
-without they rise.
+without they rise. The best of four is better on the folds that chose it than elsewhere, so a calibration is judged by a
+nested cross-validation (`refbias.calibration.nested`), which makes the choice anew without the part that it predicts.
 Beside them, never chosen, stands a curve of the control's dB alone: what it does as well is no news about groups.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 import numpy as np
 
 from refbias.calibration.curves import Curve, IsotonicCurve, LogisticCurve, fit_isotonic, fit_logistic, is_separated
 from refbias.calibration.data import ShiftObservations, StrArray
+from refbias.calibration.nested import Choice, best_of, nested_predictions
 from refbias.calibration.validation import (
     Fit,
     bounded,
@@ -34,6 +37,7 @@ from refbias.config.calibration import (
     Kind,
     Knots,
     Measure,
+    Nested,
     Outcome,
     Predictor,
     Provenance,
@@ -86,7 +90,8 @@ def fit_calibration(
     Returns
     -------
     Calibration
-        The chosen curve, fitted on all observations; its errors are those on the checkpoints left out.
+        The chosen curve, fitted on all observations; its errors are those on the checkpoints left out, the choice
+        included where there are three checkpoints or more.
 
     Raises
     ------
@@ -97,9 +102,9 @@ def fit_calibration(
     positive = data.increased(outcome.threshold)
     _check(data, positive, outcome)
     validation, predictions = _validate(data, positive, MODELS, data.cluster, "checkpoint", measure.method, settings)
-    order = [(row.brier, row.log_loss) for row in validation.candidates]
-    at = order.index(min(order))
+    at = best_of([(row.brier, row.log_loss) for row in validation.candidates])
     model, chosen = MODELS[at], validation.candidates[at]
+    judged = validation.nested or chosen
     transfer = None
     if np.unique(data.spectrum).size > 1:
         transfer, _ = _validate(data, positive, (model,), data.spectrum, "spectrum", measure.method, settings)
@@ -107,7 +112,7 @@ def fit_calibration(
     curve = _fit(model, measure.method, settings)(columns, positive)
     edge = 0.5 / positive.size
     separated = model.kind == "logistic" and is_separated(columns, positive)
-    bins = reliability(predictions[at], positive, settings.n_bins)
+    bins = reliability(predictions[at] if validation.nested is None else predictions[-1], positive, settings.n_bins)
     return Calibration(
         kind=model.kind,
         predictors=list(model.predictors),
@@ -124,9 +129,9 @@ def fit_calibration(
         n_models=int(np.unique(data.model).size),
         base_rate=float(positive.mean()),
         separated=separated,
-        brier=chosen.brier,
-        brier_skill=chosen.brier_skill,
-        ece=chosen.ece,
+        brier=judged.brier,
+        brier_skill=judged.brier_skill,
+        ece=judged.ece,
         reliability=bins,
         validation=validation,
         transfer=transfer,
@@ -165,40 +170,61 @@ def _validate(
     method: str,
     settings: FitSettings,
 ) -> tuple[Validation, list[FloatArray]]:
-    """Cross-validate models, and the control alone, over groups: the account, and each model's probabilities."""
+    """Cross-validate models, the control alone and the choice: the account, and the probabilities.
+
+    The probabilities are those of each model and, last, where the account has it, of the choice among all models.
+    """
     folds = grouped_folds(groups, settings.max_folds, settings.seed)
-    n, rate = positive.size, float(positive.mean())
-    base = np.full(n, rate)
-    base_brier = brier(base, positive)
+    base = np.full(positive.size, float(positive.mean()))
     predictions, candidates, unfitted = [], [], 0
     for model in (*models, CONTROL_ONLY):
         raw, unfitted = out_of_fold(_fit(model, method, settings), data.columns(model.predictors), positive, folds)
-        predicted = bounded(raw, n)
-        error = brier(predicted, positive)
-        interval = skill_interval(predicted, positive, groups, data.unit, settings.n_resamples, settings.seed)
-        candidates.append(
-            Candidate(
-                kind=model.kind,
-                predictors=list(model.predictors),
-                brier=error,
-                brier_skill=1 - error / base_brier,
-                skill_low=_or_none(interval.low),
-                skill_high=_or_none(interval.high),
-                log_loss=log_loss(predicted, positive),
-                ece=expected_calibration_error(reliability(predicted, positive, settings.n_bins)),
-            )
-        )
-        predictions.append(predicted)
+        predictions.append(bounded(raw, positive.size))
+        errors = _errors(predictions[-1], positive, groups, data.unit, settings)
+        candidates.append(Candidate(kind=model.kind, predictors=list(model.predictors), **errors))
+    predictions.pop()
+    choices = [Choice(_fit(model, method, settings), data.columns(model.predictors)) for model in MODELS]
+    chosen = nested_predictions(choices, positive, folds, data.cluster, settings.seed)
+    nested = None
+    if chosen is not None:
+        predictions.append(bounded(chosen.predicted, positive.size))
+        errors = _errors(predictions[-1], positive, groups, data.unit, settings)
+        nested = Nested(n_chosen=list(chosen.n_chosen), **errors)
     account = Validation(
         left_out="checkpoint" if left_out == "checkpoint" else "spectrum",
         n_folds=int(folds.max()) + 1,
         n_one_class_folds=unfitted,
-        base_brier=base_brier,
+        base_brier=brier(base, positive),
         base_log_loss=log_loss(base, positive),
         candidates=candidates[:-1],
         control_only=candidates[-1],
+        nested=nested,
     )
-    return account, predictions[:-1]
+    return account, predictions
+
+
+class _Errors(TypedDict):
+    brier: float
+    brier_skill: float
+    skill_low: float | None
+    skill_high: float | None
+    log_loss: float
+    ece: float
+
+
+def _errors(
+    predicted: FloatArray, positive: BoolArray, groups: StrArray, unit: StrArray, settings: FitSettings
+) -> _Errors:
+    rate, error = float(positive.mean()), brier(predicted, positive)
+    interval = skill_interval(predicted, positive, groups, unit, settings.n_resamples, settings.seed)
+    return {
+        "brier": error,
+        "brier_skill": 1 - error / brier(np.full(positive.size, rate), positive),
+        "skill_low": _or_none(interval.low),
+        "skill_high": _or_none(interval.high),
+        "log_loss": log_loss(predicted, positive),
+        "ece": expected_calibration_error(reliability(predicted, positive, settings.n_bins)),
+    }
 
 
 def _coefficients(curve: Curve, model: Model) -> dict[str, float] | None:

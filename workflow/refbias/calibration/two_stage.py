@@ -94,7 +94,7 @@ def sweep(
     Returns
     -------
     list of AlarmLevel
-        In the order of `levels`; a level above every alarm finds nothing and has no precision interval.
+        In the order of `levels`; a level above every alarm finds nothing and has no precision.
 
     Raises
     ------
@@ -120,7 +120,7 @@ def sweep(
                 n_found=int(found.sum()),
                 recall=share_found,
                 **_bounds("recall", recall),
-                precision=float(found.sum() / chosen.sum()) if chosen.any() else 0.0,
+                precision=float(found.sum() / chosen.sum()) if chosen.any() else None,
                 **_bounds("precision", precision),
                 seconds=costs.two_stage(chosen) if costs else None,
                 saved=costs.saved(chosen) if costs else None,

@@ -4,7 +4,7 @@ import numpy as np
 
 from refbias.calibration.curves import Curve, LogisticCurve
 from refbias.calibration.data import ShiftObservations
-from refbias.config.calibration import Candidate, Measure, Outcome, Validation
+from refbias.config.calibration import Candidate, Measure, Nested, Outcome, Validation
 from refbias.metrics import is_undirected
 from refbias.stats.vectors import BoolArray, constant_rows
 
@@ -60,25 +60,31 @@ def warnings_of(
 
 
 def _skill(chosen: Candidate, validation: Validation) -> list[str]:
-    if chosen.brier_skill <= 0:
+    judged: Candidate | Nested = validation.nested or chosen
+    if judged.brier_skill <= 0:
         return [
             "On left-out checkpoints the probabilities are no better than the base rate alone (Brier "
-            f"{chosen.brier:.3f} against {validation.base_brier:.3f}): dB tells nothing about this score in this "
+            f"{judged.brier:.3f} against {validation.base_brier:.3f}): dB tells nothing about this score in this "
             "study, do not use them."
         ]
     found = []
-    alone = validation.control_only
-    if "control" in chosen.predictors and chosen.brier >= alone.brier - CLOSE * validation.base_brier:
+    if validation.nested is None:
         found.append(
-            f"The control's dB alone does about as well (Brier {alone.brier:.3f} against {chosen.brier:.3f}): the "
+            f"The curve is the best of {len(validation.candidates)} on the very checkpoints that its errors are from, "
+            "and there are too few to choose without them: skill and interval flatter."
+        )
+    alone = validation.control_only
+    if "control" in chosen.predictors and judged.brier >= alone.brier - CLOSE * validation.base_brier:
+        found.append(
+            f"The control's dB alone does about as well (Brier {alone.brier:.3f} against {judged.brier:.3f}): the "
             "probability follows how far the checkpoint moved as a whole, not which group moved."
         )
-    if chosen.skill_low is None:
+    if judged.skill_low is None:
         found.append("The skill has no interval: it needs two units and two checkpoints with both classes.")
-    elif chosen.skill_low <= 0:
+    elif judged.skill_low <= 0:
         found.append(
-            f"The skill against the base rate is {chosen.brier_skill:.2f}, but its 95 % interval "
-            f"[{chosen.skill_low:.2f}, {chosen.skill_high:.2f}] reaches 0: it may be luck."
+            f"The skill against the base rate is {judged.brier_skill:.2f}, but its 95 % interval "
+            f"[{judged.skill_low:.2f}, {judged.skill_high:.2f}] reaches 0: it may be luck."
         )
     return found
 
@@ -89,11 +95,11 @@ def _transfer(transfer: Validation | None) -> list[str]:
             "One spectrum only: nothing here shows that the probabilities hold for another model, another training "
             "regime or another fine-tuning."
         ]
-    skill = transfer.candidates[0].brier_skill
+    skill = (transfer.nested or transfer.candidates[0]).brier_skill
     if skill <= 0:
         return [
-            f"Fitted on the other spectra and tried on a whole one left out, the skill is {skill:.2f}: the curve does "
-            "not carry over from one model and regime to another."
+            f"Chosen and fitted on the other spectra and tried on a whole one left out, the skill is {skill:.2f}: the "
+            "curve does not carry over from one model and regime to another."
         ]
     return []
 

@@ -8,6 +8,7 @@ import pandas as pd
 
 from refbias import analysis
 from refbias.artifacts import Stage, write_csv, write_text
+from refbias.benchmarks import BENCHMARKS
 from refbias.config.analysis import AnalyseStage
 from refbias.config.base import parse_json
 from refbias.errors import UserError
@@ -53,7 +54,8 @@ def main(argv: list[str]) -> None:
     with Stage("analyse", settings.model_dump(mode="json"), options.output, inputs) as stage:
         outputs = pd.concat([read_table(path) for path in options.scores], ignore_index=True)
         expected = {benchmark: list(pairing[benchmark]) for benchmark in settings.thresholds}
-        units = analysis.unit_scores(outputs, resamples, seed, expected)
+        sources = {name: benchmark.source for name, benchmark in BENCHMARKS.items()}
+        units = analysis.unit_scores(outputs, resamples, seed, expected, sources)
         write_csv(options.output / "units.csv", units)
         pairs = analysis.observations(units, read_table(options.shift), pairing)
         write_csv(options.output / "observations.csv", pairs)

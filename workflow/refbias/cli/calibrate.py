@@ -23,7 +23,15 @@ from refbias.cli.study import (
     read_shift,
     study_threshold,
 )
-from refbias.config.calibration import Calibration, FitSettings, Outcome, Provenance, save_calibration
+from refbias.config.calibration import (
+    Calibration,
+    Candidate,
+    FitSettings,
+    Nested,
+    Outcome,
+    Provenance,
+    save_calibration,
+)
 from refbias.metrics import METHODS
 
 log = logging.getLogger("refbias")
@@ -60,15 +68,20 @@ def summary(found: Calibration) -> list[str]:
     ]
     for row in (*check.candidates, check.control_only):
         chosen = "*" if (row.kind, row.predictors) == (found.kind, found.predictors) else " "
-        span = "no interval" if row.skill_low is None else f"[{row.skill_low:.2f}, {row.skill_high:.2f}]"
-        lines.append(
-            f"{chosen} {row.kind} of {' and '.join(row.predictors)}: Brier {row.brier:.4f}, skill "
-            f"{row.brier_skill:.2f} {span}, log-loss {row.log_loss:.4f}, calibration error {row.ece:.3f}"
-        )
+        lines.append(f"{chosen} {row.kind} of {' and '.join(row.predictors)}: {_judged(row)}")
+    if check.nested:
+        lines.append(f"with the choice made without the {check.left_out} left out: {_judged(check.nested)}")
     if found.transfer:
-        row = found.transfer.candidates[0]
-        lines.append(f"a whole spectrum left out: Brier {row.brier:.4f}, skill {row.brier_skill:.2f}")
+        lines.append(f"a whole spectrum left out: {_judged(found.transfer.nested or found.transfer.candidates[0])}")
     return [*lines, *(f"warning: {sentence}" for sentence in found.warnings)]
+
+
+def _judged(row: Candidate | Nested) -> str:
+    span = "no interval" if row.skill_low is None else f"[{row.skill_low:.2f}, {row.skill_high:.2f}]"
+    return (
+        f"Brier {row.brier:.4f}, skill {row.brier_skill:.2f} {span}, log-loss {row.log_loss:.4f}, calibration error "
+        f"{row.ece:.3f}"
+    )
 
 
 def main(argv: list[str]) -> None:

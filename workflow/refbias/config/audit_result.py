@@ -124,6 +124,10 @@ class GroupResult(Strict):
     )
     beyond_scale: Number = Field(default=None, description="What remains of dB without a common change of scale.")
     p_beyond_scale: Number = Field(default=None, description="Holm's p of dB beyond a common change of scale.")
+    net_joint_low: Number = Field(
+        default=None, description="Lower bound of dB net of the control that holds for all groups at once."
+    )
+    net_joint_high: Number = Field(default=None, description="Upper bound, likewise.")
     probability: Number = None
 
 
@@ -212,7 +216,10 @@ class ModuleDrift(Strict):
 
 
 class DtypeCheck(Strict):
-    """Largest change of any group's dB between two number types, measured on some sentences."""
+    """Largest change of any group's dB between two number types, measured on some sentences.
+
+    dB grows with the root of the number of anchors, so what was measured with some of them is stated for all.
+    """
 
     dtype: str
     against: str

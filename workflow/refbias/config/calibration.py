@@ -107,12 +107,30 @@ class Candidate(Strict):
     ece: float
 
 
+class Nested(Strict):
+    """Errors of choosing among the candidates and fitting the one chosen, on what neither step had seen.
+
+    `n_chosen` counts the folds in which each was chosen, in the order of the candidates of the validation over
+    checkpoints; folds with one class only to learn from choose none.
+    """
+
+    brier: float
+    brier_skill: float
+    skill_low: float | None
+    skill_high: float | None
+    log_loss: float
+    ece: float
+    n_chosen: list[int]
+
+
 class Validation(Strict):
     """Cross-validation: what is left out together, and how every candidate did.
 
     `base_brier` and `base_log_loss` are those of the study's own share of positives, known in advance: the strictest
     yardstick without dB. `skill` is 1 - brier / base_brier. `control_only` is a logistic curve of the control's dB
-    alone, for comparison: it knows how far a checkpoint moved and nothing of its groups.
+    alone, for comparison: it knows how far a checkpoint moved and nothing of its groups. A candidate's errors are from
+    the folds that the choice rests on, so the best one's flatter; `nested` has the errors with the choice in them, null
+    where there are too few checkpoints to choose without one.
     """
 
     left_out: Literal["checkpoint", "spectrum"]
@@ -122,6 +140,7 @@ class Validation(Strict):
     base_log_loss: float
     candidates: list[Candidate] = Field(min_length=1)
     control_only: Candidate
+    nested: Nested | None = None
 
 
 class Provenance(Strict):
@@ -139,7 +158,11 @@ class Provenance(Strict):
 
 
 class Calibration(Strict):
-    """``calibration.json``."""
+    """``calibration.json``.
+
+    `brier`, `brier_skill`, `ece` and `reliability` are those of `validation.nested`, and where that is null of the
+    chosen candidate.
+    """
 
     schema_version: Literal[1] = 1
     kind: Kind

@@ -16,7 +16,8 @@ Level = Literal["unit", "checkpoint"]
 class AlarmLevel(Strict):
     """What happens where everything with an alarm of at least `level` is benchmarked.
 
-    Shares are of all units; `recall` is of the units whose score rose. Intervals are at 95 %. Seconds and `saved` are
+    Shares are of all units; `recall` is of the units whose score rose, `precision` of those benchmarked, null where
+    there are none. Intervals are at 95 %. Seconds and `saved` are
     null where the study's costs are not known; `saved` is the share of the seconds of benchmarking everything, and
     `saved_by_coin` that of tossing a coin instead of computing dB, weighted so that its recall is the same.
     `break_even` is how many times the outputs a benchmark needs for nothing to be lost; null where none are spared.
@@ -29,7 +30,7 @@ class AlarmLevel(Strict):
     recall: float
     recall_low: float | None
     recall_high: float | None
-    precision: float
+    precision: float | None
     precision_low: float | None
     precision_high: float | None
     seconds: float | None

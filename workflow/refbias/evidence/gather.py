@@ -1,5 +1,6 @@
 """Gather the evidence beside every group's dB from the embeddings of a reference and an audited model."""
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -8,7 +9,18 @@ from refbias.config.evidence import EvidenceSettings
 from refbias.evidence.anchors import half_shifts
 from refbias.evidence.caution import Facts, warnings_for
 from refbias.evidence.collapse import beyond_scale, collapse_measures
-from refbias.evidence.interval import AttributeDraws, Bounds, Redrawn, attribute_draws, interval, redraw, target_draws
+from refbias.evidence.interval import (
+    AttributeDraws,
+    Bounds,
+    Redrawn,
+    Studentised,
+    attribute_draws,
+    interval,
+    joint_intervals,
+    redraw,
+    studentised,
+    target_draws,
+)
 from refbias.evidence.null import neutral_changes, null_draws, percentile_of
 from refbias.evidence.pairs import Pairs, pair_matrices
 from refbias.evidence.permutation import Labels, holm, label_draws, permutation_p
@@ -99,10 +111,11 @@ class _Tests:
 
 @dataclass(frozen=True)
 class _Ranges:
-    """Intervals by group, of dB, of dB net of the control, and of the mean over groups."""
+    """Intervals by group, of dB, of dB net of the control alone and for all at once, and of the mean over groups."""
 
     own: dict[str, Bounds]
     net: dict[str, Bounds]
+    joint: dict[str, Bounds]
     overall: Bounds
 
 
@@ -166,29 +179,33 @@ def _intervals(pairs: Pairs, names: list[str], control: str | None, settings: Ev
             drawn[len(change)] = target_draws(len(change), settings.n_resamples, settings.seed)
         return redraw(change, drawn[len(change)], attributes)
 
-    def bounds(blocks: list[tuple[float, Redrawn]], sizes: list[int]) -> Bounds:
-        found = interval(blocks, attributes, settings.level)
-        return Bounds(found.value, NAN, NAN) if small or min(sizes) < 2 else found
+    def bounds(found: Studentised, *sizes: int) -> Bounds:
+        few = small or min(sizes) < 2
+        return Bounds(found.value, NAN, NAN) if few else joint_intervals([found], settings.level)[0]
 
     changes = {group: pairs.change[rows] for group, rows in pairs.groups.items()}
     own: dict[str, Bounds] = {}
-    net: dict[str, Bounds] = {}
+    nothing = Bounds(NAN, NAN, NAN)
+    net, joint = dict.fromkeys(changes, nothing), dict.fromkeys(changes, nothing)
     base: Redrawn | None = None
+    n_control = 0
     if control is not None:
         # no template of the control is one of the groups'
         n_control = len(changes[control])
         targets = target_draws(n_control, settings.n_resamples, settings.seed, stream=1)
         base = redraw(changes[control], targets, attributes)
-        own[control] = bounds([(1.0, base)], [n_control])
-        net[control] = Bounds(NAN, NAN, NAN)
+        own[control] = bounds(studentised([(1.0, base)], attributes), n_control)
+    family: dict[str, Studentised] = {}
     for name in names:
-        block = draw(changes[name])
-        own[name] = bounds([(1.0, block)], [len(changes[name])])
-        net[name] = Bounds(NAN, NAN, NAN)
-        if base is not None and control is not None:
-            sizes = [len(changes[name]), len(changes[control])]
-            net[name] = bounds([(1.0, block), (-1.0, base)], sizes)
-    return _Ranges(own, net, _overall([changes[name] for name in names], attributes, settings))
+        block, n_targets = draw(changes[name]), len(changes[name])
+        own[name] = bounds(studentised([(1.0, block)], attributes), n_targets)
+        if base is not None:
+            found = studentised([(1.0, block), (-1.0, base)], attributes)
+            net[name] = joint[name] = bounds(found, n_targets, n_control)
+            if not math.isnan(net[name].low):
+                family[name] = found
+    joint |= dict(zip(family, joint_intervals(list(family.values()), settings.level), strict=True))
+    return _Ranges(own, net, joint, _overall([changes[name] for name in names], attributes, settings))
 
 
 def _overall(changes: list[FloatArray], attributes: AttributeDraws, settings: EvidenceSettings) -> Bounds:
@@ -248,6 +265,8 @@ def _evidence(pairs: Pairs, group: str, tests: _Tests, ranges: _Ranges, spreads:
         net_of_control=net.value,
         net_ci_low=net.low,
         net_ci_high=net.high,
+        net_joint_low=ranges.joint[group].low,
+        net_joint_high=ranges.joint[group].high,
         null_percentile=spreads.percentile[group],
         effect_size=delta_b / spread if spread > 0 else 0.0,
         jackknife_low=spreads.halves[group][0],

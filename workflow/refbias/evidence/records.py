@@ -41,6 +41,9 @@ class GroupEvidence:
         Bias of the group in either model.
     net_of_control, net_ci_low, net_ci_high : float
         dB less the control's, with an interval that draws the same attributes for both; NaN without a control.
+    net_joint_low, net_joint_high : float
+        The same interval made so wide that it holds for all groups at once (`refbias.evidence.interval`): the
+        probability that any group's misses is 1 - level. Verdicts use this one.
     null_percentile : float
         Percentage, 0 to 100, of the random-attribute draws with a smaller ``|dB|``; NaN where there are not enough
         neutral sentences to draw from.
@@ -67,6 +70,8 @@ class GroupEvidence:
     net_of_control: float
     net_ci_low: float
     net_ci_high: float
+    net_joint_low: float
+    net_joint_high: float
     null_percentile: float
     effect_size: float
     jackknife_low: float

@@ -1,12 +1,14 @@
 """The verdict on one audited model, by rules that can be written down.
 
 With alpha = 1 - level, a group *moved* if its p-value is at most alpha after Holm's correction, as dB stands and with a
-common change of scale taken off; where such a change is large enough for a warning, at least half of dB must remain. A
-move is *confirmed* if besides
+common change of scale taken off, on the same side; where such a change is large enough for a warning, at least half of
+dB must remain. A move is *confirmed* if besides
 
 - the interval over targets and attributes leaves out 0,
-- so does the interval net of the control, on the same side (where there is a control),
-- its ``|dB|`` lies above the level's share of the random-attribute draws (where there are any).
+- so does the interval net of the control that holds for all groups at once, on the same side (where there is a
+  control): if everything moved alike, the chance that any group is confirmed is at most alpha,
+- its ``|dB|`` lies above the level's share of the random-attribute draws (where there are enough neutral sentences to
+  draw from).
 
 | level | rule, the first that holds |
 |---|---|
@@ -48,7 +50,10 @@ def moved_groups(evidence: AuditEvidence) -> tuple[GroupEvidence, ...]:
     return tuple(
         group
         for group in evidence.groups
-        if max(group.p_holm, group.p_beyond_scale) <= alpha and abs(group.beyond_scale) >= share * abs(group.delta_b)
+        if max(group.p_holm, group.p_beyond_scale) <= alpha
+        # 0 where the ways of measuring a common scale disagree with dB about the side
+        and group.beyond_scale * group.delta_b > 0
+        and abs(group.beyond_scale) >= share * abs(group.delta_b)
     )
 
 
@@ -76,7 +81,9 @@ def confirmed_groups(evidence: AuditEvidence) -> tuple[GroupEvidence, ...]:
 
 
 def is_beyond_control(group: GroupEvidence) -> bool:
-    """Tell whether a group's dB net of the control leaves out 0 on dB's own side; True without a control.
+    """Tell whether dB net of the control, bounded for all groups at once, leaves out 0 on dB's side.
+
+    True without a control.
 
     Parameters
     ----------
@@ -90,7 +97,7 @@ def is_beyond_control(group: GroupEvidence) -> bool:
     """
     if math.isnan(group.net_of_control):
         return True
-    return group.net_ci_high < 0 if group.delta_b < 0 else group.net_ci_low > 0
+    return group.net_joint_high < 0 if group.delta_b < 0 else group.net_joint_low > 0
 
 
 def verdict(evidence: AuditEvidence) -> Verdict:
@@ -107,7 +114,7 @@ def verdict(evidence: AuditEvidence) -> Verdict:
         Level, one sentence, and one on how sure it is.
     """
     level = _level(evidence)
-    return Verdict(level, _sentence(evidence, level), _uncertainty(evidence))
+    return Verdict(level, _sentence(evidence, level), _uncertainty(evidence, level))
 
 
 def _level(evidence: AuditEvidence) -> Level:
@@ -153,7 +160,7 @@ def _sentence(evidence: AuditEvidence, level: Level) -> str:
     if level == "collapse":
         return _scale_sentence(evidence)
     if level == "control":
-        shared = "but so did the group-free control: the shift is not about groups."
+        shared = "but so did the group-free control: the groups' shift is not told from it."
         return f"{len(moved)} of {n} groups moved {where}, {shared}"
     if level == "weak":
         return f"{len(moved)} of {n} groups moved {where}, but not every check confirms it: dB of {_named(moved)}."
@@ -166,14 +173,20 @@ def _scale_sentence(evidence: AuditEvidence) -> str:
     ratios = [f"distances {measures.distance_ratio:.2f} times"]
     if not math.isnan(measures.centroid_ratio):
         ratios.append(f"the attributes' centroids {measures.centroid_ratio:.2f} times as far apart")
-    return (
+    whole = (
         f"The audited model's sentences drew {'apart' if apart else 'together'} as a whole ({', '.join(ratios)}, "
-        f"differences of association {measures.slope:.2f} times the reference's), and no group is confirmed to have "
-        "moved beyond that: dB is no sign of bias here."
+        f"differences of association {measures.slope:.2f} times the reference's)"
+    )
+    moved = moved_groups(evidence)
+    if not moved:
+        return f"{whole}, and no group is confirmed to have moved beyond that: dB is no sign of bias here."
+    return (
+        f"{whole}; {len(moved)} of {len(evidence.groups)} groups moved {_directions(moved)} beyond that, but not every "
+        f"check confirms it: dB of {_named(moved)}."
     )
 
 
-def _uncertainty(evidence: AuditEvidence) -> str:
+def _uncertainty(evidence: AuditEvidence, level: Level) -> str:
     overall, groups = evidence.overall, len(evidence.groups)
     if math.isnan(overall.ci_low):
         mean = f"Mean dB {overall.delta_b:+.4g}, without an interval"
@@ -183,7 +196,11 @@ def _uncertainty(evidence: AuditEvidence) -> str:
             f"{overall.ci_high:+.4g} over target and attribute sentences"
         )
     least = min(group.p_holm for group in evidence.groups)
+    unheld = ""
+    if level == "clear" and any(math.isnan(group.null_percentile) for group in confirmed_groups(evidence)):
+        unheld = "not held against random attribute sets, for which there are too few neutral sentences; "
     return (
         f"{mean}; smallest p over attribute labels {least:.2g} after correction for {groups} "
-        f"{'group' if groups == 1 else 'groups'}; not covered: other training seeds, anchors or kinds of sentences."
+        f"{'group' if groups == 1 else 'groups'}; {unheld}not covered: other training seeds, anchors or kinds of "
+        "sentences."
     )

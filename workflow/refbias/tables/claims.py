@@ -167,7 +167,8 @@ def toxigen_pooled(evidence: Evidence) -> Verdict:
     """Correlate ToxiGen's pairs of all three families under full fine-tuning."""
     rows = evidence.observations
     rows = rows[(rows["benchmark"] == "toxigen") & (rows["regime"] == REGIME) & (rows["method"] == "rr")]
-    rows = rows[[bool(evidence.families.get(str(model))) for model in rows["model"]]].dropna(subset=["delta_score"])
+    rows = rows[[bool(evidence.families.get(str(model))) for model in rows["model"]]]
+    rows = rows.dropna(subset=["delta_b", "delta_score"])
     found = {evidence.families[str(model)] for model in rows["model"]}
     models = list(dict.fromkeys(map(str, rows["model"])))
     if len(found) < len(FAMILIES):

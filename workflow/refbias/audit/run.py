@@ -119,19 +119,19 @@ def run_audit(settings: AuditSettings, spill_dir: Path | None = None) -> Audit:
         _checkpoint(source, tokens, settings, stimuli, models, reading, (before, states), biases, check)
         for (source, tokens), states, check in zip(models.pairs(), after, checks, strict=True)
     ]
-    checkpoints, calibration = with_probabilities(
-        checkpoints, settings.calibration, _settings_facts(settings, stimuli, reading)
-    )
-    scale = shipped_scale(stimuli.sha256, [source.kind for source in models.audited])
+    facts, reference = _settings_facts(settings, stimuli, reading), _reference_facts(models, dtype)
+    checkpoints, calibration = with_probabilities(checkpoints, settings.calibration, facts)
+    scale, scale_note = shipped_scale(facts, reference, models.audited)
     end = time.perf_counter()
     result = AuditResult(
         tool=Tool(version=__version__),
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         verdict=overall_verdict(checkpoints),
-        reference=_reference_facts(models, dtype),
-        settings=_settings_facts(settings, stimuli, reading),
+        reference=reference,
+        settings=facts,
         checkpoints=checkpoints,
         null_scale=scale,
+        null_scale_note=scale_note,
         calibration=calibration,
         timing=Timing(
             read=round(cost.read, 3),
@@ -142,7 +142,7 @@ def run_audit(settings: AuditSettings, spill_dir: Path | None = None) -> Audit:
             reference_from_cache=cached,
         ),
         peak_memory_mb=round(peak_memory_mb(), 1),
-        limits=limits_of(settings, dtype, scale, calibration),
+        limits=limits_of(settings, dtype, scale_note, calibration),
     )
     names = [models.reference.name, *(source.name for source in models.audited)]
     return Audit(result, stimuli, dict(zip(names, [before, *after], strict=True)))

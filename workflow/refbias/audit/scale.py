@@ -106,6 +106,6 @@ def is_model(reference: ReferenceFacts, shipped: Shipped) -> bool:
     """Tell whether a reference is the model of the scale: by its weights, or as the same package in any number type."""
     if reference.weights_sha256 == digest(shipped.model.weights_sha256):
         return True
-    packaged = PACKAGED.get(reference.spec.removeprefix("packaged:")) if reference.spec.startswith("packaged:") else None
-    source = shipped.settings.source
+    name, source = reference.spec.removeprefix("packaged:"), shipped.settings.source
+    packaged = PACKAGED.get(name) if name != reference.spec else None
     return packaged is not None and isinstance(source, GgufPackageSource) and packaged.sha256 == source.sha256

@@ -1,4 +1,4 @@
-"""What an audit really writes, and the page made of it: a tiny model, a LoRA adapter, the sentences of the null scale."""
+"""What an audit really writes, and the page made of it: a tiny model, an adapter, the sentences of the null scale."""
 
 import json
 from pathlib import Path

@@ -17,6 +17,7 @@ from refbias.config.calibration import load_calibration
 from refbias.errors import UserError
 from refbias.figures.two_stage import two_stage_figure
 from refbias.tables.two_stage import two_stage_markdown
+from tests.unit import audit_example as example
 
 SHIFTS = np.array([-0.05, 0.04, -0.01, 0.00, -0.03, 0.02])
 CONTROLS = np.array([-0.02, -0.02, -0.02, 0.01, 0.01, 0.01])
@@ -349,3 +350,51 @@ def test_select_lists_what_is_to_be_benchmarked(study: Path) -> None:
     assert groups["alarm"].is_monotonic_decreasing
     assert main([*command, "--level", "checkpoint", "--output", str(study / "checkpoints.csv")]) == 0
     assert set(pd.read_csv(study / "checkpoints.csv")["checkpoint"]) == set(expected["checkpoint"])
+
+
+@pytest.fixture
+def audited(tmp_path: Path) -> Path:
+    """A curve of three checkpoints as an audit writes it."""
+    path = tmp_path / "audit.json"
+    path.write_text(json.dumps(example.curve(n=3)))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("method", "by"), [("rr", "down"), ("rr", "abs_net"), ("seat", "abs_net"), ("cka_drift", "abs")]
+)
+def test_select_reads_an_audit(audited: Path, method: str, by: str) -> None:
+    command = ["two-stage", "--audit", str(audited), "--method", method, "--by", by, "--select", "0.03"]
+    assert main([*command, "--output", str(audited.parent / "groups.csv")]) == 0
+    found = pd.read_csv(audited.parent / "groups.csv")
+    expected = {}
+    for checkpoint in json.loads(audited.read_text())["checkpoints"]:
+        values = {row["group"]: row["delta_b"] for row in checkpoint["methods"] if row["method"] == method}
+        for group, value in values.items():
+            less = value - (values["control"] if by.endswith("net") else 0)
+            alarm = -less if by == "down" else abs(less)
+            if group != "control" and alarm >= 0.03:
+                expected[checkpoint["name"], checkpoint["spec"], group] = alarm
+    assert expected
+    rows = found[["checkpoint", "spec", "group", "alarm"]].itertuples(index=False)
+    assert {(name, spec, group): alarm for name, spec, group, alarm in rows} == pytest.approx(expected)
+    assert found["alarm"].is_monotonic_decreasing
+    assert set(found["reference"]) == {"gemma3-270m-q4-k-m.gguf"}
+    assert main([*command, "--level", "checkpoint", "--output", str(audited.parent / "checkpoints.csv")]) == 0
+    whole = pd.read_csv(audited.parent / "checkpoints.csv")
+    assert sorted(whole["checkpoint"]) == sorted(set(found["checkpoint"]))
+
+
+def test_select_refuses_what_is_no_audit(audited: Path, study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = ["--output", str(audited.parent / "list.csv")]
+    shifts = str(study / "shift" / "delta_b.csv")
+    for options, message in (
+        (["--audit", str(audited), "--delta-b", shifts, "--select", "0.1"], "not both"),
+        (["--audit", str(audited)], "goes with --select"),
+        (["--audit", shifts, "--select", "0.1"], "delta_b.csv"),
+        (["--audit", str(audited), "--regime", "lora", "--select", "0.1"], "no regime lora; there is adapter"),
+    ):
+        capsys.readouterr()
+        assert main(["two-stage", *options, *out]) == 2
+        assert message in capsys.readouterr().err
+    assert not (audited.parent / "list.csv").exists()

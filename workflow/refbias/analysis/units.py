@@ -67,6 +67,8 @@ def unit_scores(
     n_resamples: int,
     seed: int,
     expected: Mapping[str, Sequence[str]] | None = None,
+    *,
+    spectrum: bool = True,
 ) -> pd.DataFrame:
     """Aggregate scored outputs to units and compare each with the reference model.
 
@@ -79,6 +81,8 @@ def unit_scores(
         Of the interval of the change (`refbias.stats.paired_bootstrap_diff`; every unit starts from ``seed``).
     expected : mapping of str to sequence of str, optional
         Units of each benchmark; one that no output belongs to gets a row with no outputs and no score.
+    spectrum : bool
+        Whether checkpoints are the slugs of a spectrum; any other names have no ``harmful_weight``.
 
     Returns
     -------
@@ -108,7 +112,7 @@ def unit_scores(
         cell = cells.get(key, empty)
         row: dict[str, object] = {
             **dict(zip(CELL, key, strict=True)),
-            "harmful_weight": harmful_weight(checkpoint),
+            "harmful_weight": harmful_weight(checkpoint) if spectrum else float("nan"),
             "n_outputs": len(cell),
             "n_missing": int(cell["score"].isna().sum()),
             "score": float(cell["score"].mean()),

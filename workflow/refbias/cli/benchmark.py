@@ -21,6 +21,7 @@ from refbias.config.models import ChatFormat
 from refbias.config.root import Config, from_yaml, used_scorers
 from refbias.config.slices import prompts_slice, score_slice
 from refbias.errors import UserError
+from refbias.report.audit.words import clean
 from refbias.resources import data_path
 from refbias.tables import read_csv
 
@@ -125,8 +126,10 @@ def summary(changes: pd.DataFrame) -> list[str]:
             "none has a score" if pd.isna(most["delta_score"]) else f"most {most['unit']} {most['delta_score']:+.3f}"
         )
         lines.append(
-            f"{checkpoint}, {benchmark}: {int(rows['rose'].sum())} of {len(rows)} units rose by more than "
-            f"{most['threshold']:g}; {change}"
+            clean(
+                f"{checkpoint}, {benchmark}: {int(rows['rose'].sum())} of {len(rows)} units rose by more than "
+                f"{most['threshold']:g}; {change}"
+            )
         )
     return lines
 

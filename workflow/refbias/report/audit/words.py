@@ -226,8 +226,10 @@ def shared_warnings(result: AuditResult) -> list[str]:
 def reference_mark(result: AuditResult, *, net: bool = False) -> tuple[float, str] | None:
     """Return the 95 % quantile of |dB| (net of the control) in neutral fine-tunings, and its name; None without."""
     scale = result.null_scale
-    quantiles = None if scale is None else scale.quantiles if not net else scale.net and scale.net.quantiles
-    if scale is None or not quantiles:
+    if scale is None or (net and scale.net is None):
+        return None
+    quantiles = scale.net.quantiles if net and scale.net else scale.quantiles
+    if not quantiles:
         return None
     key = "0.95" if "0.95" in quantiles else max(quantiles, key=float)
     # another model's values are never shown without its name

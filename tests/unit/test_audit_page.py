@@ -12,11 +12,13 @@ from refbias.audit.scale import regime_of, shipped_scale
 from refbias.audit.sources import Part, Source
 from refbias.cli.main import main
 from refbias.config.audit_result import AuditResult, ReferenceFacts, SourceKind, load_result
+from refbias.config.calibration import load_calibration
 from refbias.config.null_scale import NullScale
 from refbias.resources import data_path
 from tests.audit_models import EXACT, adapter, build, changed
 from tests.unit import audit_example as example
 from tests.unit.test_audit_report import Page
+from tests.unit.test_calibration_two_stage import write_study
 
 # the smaller of the null scale's sentence sets
 QUICKSTART = ["--n-targets", "10", "--n-attributes", "40", "--n-anchors", "250", "--n-control", "50"]
@@ -137,6 +139,36 @@ def test_the_scale_of_adapters_is_named_and_whole(result: AuditResult, page: Pag
     assert result.null_scale_note in result.limits
     assert f"was measured on {shipped.model.name}, not on your reference base" in (result.null_scale_note or "")
     assert "another model than the reference of this audit" in page.text
+
+
+def test_the_calibrations_own_warnings_reach_the_audit(
+    models: Path,
+    result: AuditResult,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("REFBIAS_CACHE", str(tmp_path / "cache"))
+    study = write_study(tmp_path / "small", result.settings.stimuli.sha256)
+    fitted = tmp_path / "calibration.json"
+    tables = str(study / "tables" / "observations.csv")
+    assert main(["calibrate", "--observations", tables, "--output", str(fitted)]) == 0
+    warnings = load_calibration(fitted).warnings
+    assert any(text.startswith("Only 3 checkpoints") for text in warnings)
+    capsys.readouterr()
+    arguments = [str(models / "base"), str(models / "lora"), "--output", str(tmp_path / "o"), *QUICKSTART, *EXACT]
+    assert main(["audit", *arguments, "--calibration", str(fitted)]) == 0
+    found = load_result(tmp_path / "o" / "audit.json")
+    assert all(group.probability is not None for group in found.checkpoints[0].groups)
+    assert found.calibration.warnings == warnings
+    said = [row.sentence for row in found.checkpoints[0].warnings if row.code == "calibration"]
+    assert said == [f"Calibration: {text}" for text in warnings]
+    printed = capsys.readouterr().out
+    text = Page((tmp_path / "o" / "report.html").read_text(encoding="utf-8")).text
+    for sentence in warnings:
+        assert sentence in printed
+        # beside the verdict, and in the section on calibration
+        assert text.count(sentence) == 2
 
 
 def part(name: str, is_adapter: bool = False) -> Part:

@@ -243,7 +243,11 @@ def test_markdown_escapes_names() -> None:
 
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
-    """A finished study of one benchmark in which dB below 0 goes with a rise, with a control and all manifests."""
+    return write_study(tmp_path / "small", "ee")
+
+
+def write_study(root: Path, sentences_sha256: str) -> Path:
+    """Write a finished study of one benchmark in which dB below 0 goes with a rise, with a control and all manifests."""
     rng = np.random.default_rng(11)
     slugs, groups = ["h000", "h050", "h100"], [f"g{at:02d}" for at in range(20)]
     shifts, pairs = [], []
@@ -256,12 +260,12 @@ def study(tmp_path: Path) -> Path:
             shifts.append({**head, "group": group, "method": "rr", "n_anchors": 250, "delta_b": value})
             pair = {"benchmark": "decodingtrust", "unit": group, "method": "rr", "n_outputs": 8, "scorer": "rule"}
             pairs.append({**head, **pair, "delta_score": 0.25 if rose else 0.0, "delta_b": value})
-    root = tmp_path / "small"
     for folder in ("tables", "shift", "records"):
         (root / folder).mkdir(parents=True)
     pd.DataFrame(shifts).to_csv(root / "shift" / "delta_b.csv", index=False)
     pd.DataFrame(pairs).to_csv(root / "tables" / "observations.csv", index=False)
-    facts = {"layer": "final", "final_norm": True, "pooling": "mean", "exclude_bos": False, "sentences_sha256": "ee"}
+    facts = {"layer": "final", "final_norm": True, "pooling": "mean", "exclude_bos": False}
+    facts["sentences_sha256"] = sentences_sha256
     one = {"seconds": 30.0, "benchmarks": {"decodingtrust": {"seconds": 20.0}}}
     scored = {"decodingtrust": {"seconds": 1.0}}
     records = {

@@ -247,7 +247,7 @@ def study(tmp_path: Path) -> Path:
 
 
 def write_study(root: Path, sentences_sha256: str) -> Path:
-    """Write a finished study of one benchmark in which dB below 0 goes with a rise, with a control and all manifests."""
+    """Write a finished study of one benchmark in which dB below 0 goes with a rise: a control and all manifests."""
     rng = np.random.default_rng(11)
     slugs, groups = ["h000", "h050", "h100"], [f"g{at:02d}" for at in range(20)]
     shifts, pairs = [], []
@@ -264,8 +264,8 @@ def write_study(root: Path, sentences_sha256: str) -> Path:
         (root / folder).mkdir(parents=True)
     pd.DataFrame(shifts).to_csv(root / "shift" / "delta_b.csv", index=False)
     pd.DataFrame(pairs).to_csv(root / "tables" / "observations.csv", index=False)
-    facts = {"layer": "final", "final_norm": True, "pooling": "mean", "exclude_bos": False}
-    facts["sentences_sha256"] = sentences_sha256
+    represent = {"layer": "final", "final_norm": True, "pooling": "mean", "exclude_bos": False}
+    facts = {**represent, "sentences_sha256": sentences_sha256}
     one = {"seconds": 30.0, "benchmarks": {"decodingtrust": {"seconds": 20.0}}}
     scored = {"decodingtrust": {"seconds": 1.0}}
     records = {

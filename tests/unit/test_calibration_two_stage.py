@@ -365,10 +365,11 @@ def audited(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("method", "by"), [("rr", "down"), ("rr", "abs_net"), ("seat", "abs_net"), ("cka_drift", "abs")]
+    ("method", "by", "level"),
+    [("rr", "down", 0.03), ("rr", "abs_net", 0.03), ("seat", "abs_net", 0.006), ("cka_drift", "abs", 0.03)],
 )
-def test_select_reads_an_audit(audited: Path, method: str, by: str) -> None:
-    command = ["two-stage", "--audit", str(audited), "--method", method, "--by", by, "--select", "0.03"]
+def test_select_reads_an_audit(audited: Path, method: str, by: str, level: float) -> None:
+    command = ["two-stage", "--audit", str(audited), "--method", method, "--by", by, "--select", str(level)]
     assert main([*command, "--output", str(audited.parent / "groups.csv")]) == 0
     found = pd.read_csv(audited.parent / "groups.csv")
     expected = {}
@@ -377,7 +378,7 @@ def test_select_reads_an_audit(audited: Path, method: str, by: str) -> None:
         for group, value in values.items():
             less = value - (values["control"] if by.endswith("net") else 0)
             alarm = -less if by == "down" else abs(less)
-            if group != "control" and alarm >= 0.03:
+            if group != "control" and alarm >= level:
                 expected[checkpoint["name"], checkpoint["spec"], group] = alarm
     assert expected
     rows = found[["checkpoint", "spec", "group", "alarm"]].itertuples(index=False)

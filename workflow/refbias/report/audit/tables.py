@@ -177,23 +177,23 @@ def _anchor_table(rows: Sequence[AnchorShift], caption: str) -> Table:
         caption,
         (
             Column("Group", numeric=False),
-            Column("Cosine before"),
-            Column("After"),
-            Column("Change"),
+            Column("Change of cosine", detail="before to after"),
             Column("Anchor", numeric=False),
         ),
         tuple(
             (
                 words(group_name(row.group)),
-                *(
-                    numeric(value, number(value, places), NO_VALUE)
-                    for value in (row.reference, row.audited, row.change)
-                ),
+                numeric(row.change, number(row.change, places), NO_VALUE, _both(row.reference, row.audited, places)),
                 words(row.text, row.id),
             )
             for row in rows
         ),
     )
+
+
+def _both(before: float | None, after: float | None, places: int) -> str:
+    # an audit of an earlier version kept the change alone
+    return "" if before is None or after is None else span(before, after, places)
 
 
 def anchor_tables(checkpoint: CheckpointResult) -> tuple[Table | None, Table | None]:

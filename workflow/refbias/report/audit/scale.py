@@ -78,10 +78,10 @@ def _alarms(result: AuditResult, scale: NullScale) -> Table:
         Column("Groups beyond it"),
         Column("Groups beyond it, net"),
     )
-    seeds = "" if scale.n_seeds is None else f" {scale.n_seeds} fine-tunings bound how well that is known."
+    seeds = "" if scale.n_seeds is None else f" Known from {scale.n_seeds} fine-tunings."
     return Table(
         "How often a neutral fine-tuning raises an alarm at a level of |dB|: in one group, and in any of its groups, "
-        f"which is what a condition of --fail-on asks.{seeds}",
+        f"which is what a condition of fail-on asks.{seeds}",
         columns,
         tuple(rows),
     )

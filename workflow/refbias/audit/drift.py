@@ -20,7 +20,8 @@ from refbias.stats.vectors import FloatArray
 if TYPE_CHECKING:
     import torch
 
-_BLOCK = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+# what families call their list of blocks; the first is the decoder's, whatever comes inside of a block
+_BLOCK = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.")
 
 
 def adapter_drift(source: Source) -> list[ModuleDrift] | None:

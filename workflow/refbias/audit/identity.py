@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from refbias.audit.sources import Source
 
 
-def _digest(value: Any) -> str:
+def digest(value: Any) -> str:
+    """Return the SHA-256 of a value's JSON, keys sorted."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
@@ -23,19 +24,19 @@ def directory_hash(directory: Path) -> str:
 
     A file of the hub is named by its hash already; of other large files the hash is remembered.
     """
-    return _digest({path.name: stated_sha256(path) or file_hash(path) for path in weight_files(directory)})
+    return digest({path.name: stated_sha256(path) or file_hash(path) for path in weight_files(directory)})
 
 
 def _adapter_hash(adapter: Path) -> str:
     names = ("adapter_model.safetensors", "adapter_config.json")
-    return _digest({name: sha256_file(adapter / name) for name in names})
+    return digest({name: sha256_file(adapter / name) for name in names})
 
 
 def weights_hash(source: "Source") -> str:
     """Return one SHA-256 of all weights that a model is made of."""
     if len(source.parts) == 1 and source.parts[0].adapter is None:
         return directory_hash(source.directory)
-    return _digest(
+    return digest(
         [
             [part.weight, directory_hash(part.directory), _adapter_hash(part.adapter) if part.adapter else None]
             for part in source.parts

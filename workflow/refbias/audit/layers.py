@@ -9,11 +9,10 @@ from refbias.audit.stimuli import split
 from refbias.config.audit_result import LayerMean, LayerResult
 from refbias.metrics.nested import bias_of_distances, fast_unit_rows, prefix_distances
 from refbias.stimuli import Sentence
-from refbias.stimuli.groups import CONTROL
 
 
 def layer_biases(states: States, sentences: Sequence[Sentence]) -> dict[Layer, dict[str, float]]:
-    """Return B of every group (the control left out) at every layer, in the order of the layers.
+    """Return B of every group, the control among them, at every layer, in the order of the layers.
 
     Parameters
     ----------
@@ -34,7 +33,7 @@ def layer_biases(states: States, sentences: Sequence[Sentence]) -> dict[Layer, d
 def _biases(matrix: Array, sentences: Sequence[Sentence], name: str) -> dict[str, float]:
     unit = fast_unit_rows(matrix, f"layer {name}")
     sets = split(unit, sentences)
-    groups = {group: np.asarray(rows) for group, rows in sets.targets.items() if group != CONTROL}
+    groups = {group: np.asarray(rows) for group, rows in sets.targets.items()}
     anchors = np.asarray(sets.anchors)
     targets = np.concatenate(list(groups.values())) @ anchors.T
     attributes = np.concatenate([np.asarray(sets.positive), np.asarray(sets.negative)]) @ anchors.T
@@ -47,7 +46,7 @@ def _biases(matrix: Array, sentences: Sequence[Sentence], name: str) -> dict[str
 def layer_results(
     reference: Mapping[Layer, Mapping[str, float]], audited: Mapping[Layer, Mapping[str, float]]
 ) -> tuple[list[LayerResult], list[LayerMean]]:
-    """Return dB by layer and group, and its mean over the decoder's blocks.
+    """Return dB by layer and group (the control is one), and its mean over the decoder's blocks.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """What an audit does not show, in sentences that go with every result."""
 
 from refbias.config.audit import AuditSettings
-from refbias.config.audit_result import CalibrationFacts, NullScale
+from refbias.config.audit_result import CalibrationFacts
 
 _ALWAYS = (
     "dB compares sentence embeddings. It does not show how the audited model answers: a shift can be there without any "
@@ -16,7 +16,7 @@ _ALWAYS = (
 
 
 def limits_of(
-    settings: AuditSettings, dtype: str, scale: NullScale | None, calibration: CalibrationFacts, n_checkpoints: int
+    settings: AuditSettings, dtype: str, scale_note: str, calibration: CalibrationFacts, n_checkpoints: int
 ) -> list[str]:
     """Return the limits of one audit.
 
@@ -26,8 +26,10 @@ def limits_of(
         The audit.
     dtype
         Number type that was used.
-    scale, calibration
-        What is there to say how large dB is, and how likely a change of behaviour.
+    scale_note
+        What there is to say how large dB is (`refbias.audit.scale.shipped_scale`).
+    calibration
+        What there is to say how likely a change of behaviour is.
     n_checkpoints
         Audited checkpoints.
     """
@@ -46,13 +48,7 @@ def limits_of(
         )
     if dtype != "float32" and not settings.dtype_check:
         found.append(f"Computed in {dtype}; how much dB changes against float32 was not measured.")
-    if scale is None:
-        found.append("There is no null scale for these sentences: nothing here says how large a harmless dB can be.")
-    else:
-        found.append(
-            "The null scale was measured on another model than yours unless you audit the packaged one: read it as an "
-            "order of magnitude."
-        )
+    found.append(scale_note)
     if calibration.status == "uncalibrated":
         found.append("Uncalibrated: no probability that the model's outputs changed can be given.")
     return found

@@ -109,7 +109,14 @@ def checkpoint_result(
         layer_mean=means,
         contributions=_contributions(reference, audited, stimuli, control),
         anchors=[
-            AnchorShift(group=group, id=anchors[shift.index].id, text=anchors[shift.index].text, change=shift.change)
+            AnchorShift(
+                group=group,
+                id=anchors[shift.index].id,
+                text=anchors[shift.index].text,
+                change=shift.change,
+                reference=shift.reference,
+                audited=shift.audited,
+            )
             for group, most in shifts.items()
             if group != control
             for shift in most
@@ -140,28 +147,40 @@ def _methods(
     settings: AuditSettings,
     control: str | None,
 ) -> list[MethodResult]:
-    """Return every method's value; RR and SEAT with two-way intervals, the others over target sentences alone."""
+    """Return every method's value, the control's too; RR and SEAT with two-way intervals, the others over targets."""
     names = settings.chosen_methods()
-    rows = [
-        MethodResult(method="rr", group=group.group, delta_b=group.delta_b, ci_low=group.ci_low, ci_high=group.ci_high)
-        for group in evidence.groups
-    ]
+    rows = _of_evidence(evidence)
     if "seat" in names:
         # the interval alone is wanted of it: the fewest draws of all else
         few = settings.evidence.model_copy(update={"n_permutations": 1000, "n_null": 200, "n_jackknife": 2})
-        seat = gather_evidence(reference, audited, few, control=control, method="seat")
-        rows += [
-            MethodResult(
-                method="seat", group=group.group, delta_b=group.delta_b, ci_low=group.ci_low, ci_high=group.ci_high
-            )
-            for group in seat.groups
-        ]
+        rows += _of_evidence(gather_evidence(reference, audited, few, control=control, method="seat"))
     rest: list[Method] = [name for name in names if name not in ("rr", "seat")]
     methods = chosen_methods(rest, procrustes_fit=settings.procrustes_fit, cka_kernel=settings.cka_kernel)
-    for row in shift_rows(reference, audited, methods, settings.evidence.n_resamples, settings.evidence.seed):
-        if row["group"] != control:
-            rows.append(MethodResult.model_validate({key: row[key] for key in MethodResult.model_fields}))
+    found = shift_rows(reference, audited, methods, settings.evidence.n_resamples, settings.evidence.seed)
+    free = {row["method"]: float(row["delta_b"]) for row in found if row["group"] == control}
+    for row in found:
+        values = {key: row[key] for key in ("method", "group", "delta_b", "ci_low", "ci_high")}
+        if row["group"] != control and row["method"] in free:
+            values["net_of_control"] = float(row["delta_b"]) - free[row["method"]]
+        rows.append(MethodResult.model_validate(values))
     return rows
+
+
+def _of_evidence(evidence: AuditEvidence) -> list[MethodResult]:
+    """Return the values of a method that has evidence of its own, the control last."""
+    return [
+        MethodResult(
+            method=evidence.method,
+            group=group.group,
+            delta_b=group.delta_b,
+            ci_low=group.ci_low,
+            ci_high=group.ci_high,
+            net_of_control=group.net_of_control,
+            net_ci_low=group.net_ci_low,
+            net_ci_high=group.net_ci_high,
+        )
+        for group in (*evidence.groups, *((evidence.control,) if evidence.control else ()))
+    ]
 
 
 def _contributions(reference: Embeddings, audited: Embeddings, stimuli: Stimuli, control: str | None) -> Contributions:

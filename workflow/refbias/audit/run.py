@@ -130,16 +130,18 @@ def run_audit(settings: AuditSettings) -> Audit:
             checkpoints.append(_checkpoint(source, settings, stimuli, reading, (before, states), biases, measured))
             step(1)
     checkpoints, calibration = with_probabilities(checkpoints, fitted, facts)
-    scale = shipped_scale(stimuli.sha256, [source.kind for source in models.audited])
+    reference = _reference_facts(models, dtype)
+    scale, scale_note = shipped_scale(facts, reference, models.audited)
     end = time.perf_counter()
     result = AuditResult(
         tool=Tool(version=__version__),
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         verdict=overall_verdict(checkpoints),
-        reference=_reference_facts(models, dtype),
+        reference=reference,
         settings=facts,
         checkpoints=checkpoints,
         null_scale=scale,
+        null_scale_note=scale_note,
         calibration=calibration,
         timing=Timing(
             read=round(cost.read, 3),
@@ -150,7 +152,7 @@ def run_audit(settings: AuditSettings) -> Audit:
             reference_from_cache=cached,
         ),
         peak_memory_mb=round(peak_memory_mb(), 1),
-        limits=limits_of(settings, dtype, scale, calibration, len(checkpoints)),
+        limits=limits_of(settings, dtype, scale_note, calibration, len(checkpoints)),
     )
     names = [models.reference.name, *(source.name for source in models.audited)]
     return Audit(result, stimuli, dict(zip(names, [before, *after], strict=True)))

@@ -37,6 +37,7 @@ STAGES = {
     "analyse": "relate dB to the change of behaviour: observations and table 1",
     "calibrate": "fit the probability that a score rose, given dB, on a finished study",
     "two-stage": "weigh benchmarks only where dB raises an alarm: what is found, what is saved",
+    "benchmark": "run the output benchmarks on what an audit's dB raised an alarm for",
     "metamorphic": "metamorphic tests of bias: questions, labels, statistics, a gate for CI",
     "competence": "occupational competence: direction, scores, steering, behaviour, verdicts, pictures",
     "lenses": "one page: dB, metamorphic resiliency and competence contrasts on shared axes",

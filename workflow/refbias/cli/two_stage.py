@@ -1,6 +1,7 @@
 """Judge the two-stage audit on a finished study: benchmarks only where dB raises an alarm.
 
-With --select LEVEL instead: list what lies at or above an alarm level, so that only that is benchmarked.
+With --select LEVEL instead: list what lies at or above an alarm level, of a study or (--audit) of an audit, so that
+only that is benchmarked; `refbias benchmark` runs the benchmarks on what was listed of an audit.
 """
 
 import argparse
@@ -10,11 +11,14 @@ from typing import get_args
 
 import pandas as pd
 
+from refbias.analysis.audited import SPECS, audited_shifts
 from refbias.analysis.controls import Selection, alarmed, with_control
+from refbias.analysis.pairs import CHECKPOINT
 from refbias.artifacts import write_csv, write_json, write_text
 from refbias.calibration.costs import study_costs
 from refbias.calibration.report import two_stage
 from refbias.cli.study import beside, needed, read_manifests, read_observations, read_shift, study_threshold
+from refbias.config.audit_result import load_result
 from refbias.config.two_stage import AlarmBy, Level, TwoStage
 from refbias.errors import UserError
 from refbias.metrics import METHODS
@@ -58,12 +62,17 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--n-resamples", type=int, default=1000, help="of the bootstrap")
     parser.add_argument("--seed", type=int, default=17, help="of the bootstrap")
     parser.add_argument("--select", type=float, metavar="LEVEL", help="list what lies at or above this alarm level")
+    parser.add_argument(
+        "--audit", type=Path, metavar="JSON", help="audit.json to select from, in place of a study's dB"
+    )
     parser.add_argument("--figure", type=Path, help="also draw cost saved against recall: path without extension")
     parser.add_argument("--output", type=Path, required=True, help="folder of two_stage.*; with --select a CSV file")
     options = parser.parse_args(argv)
     if options.select is not None:
         _select(options)
         return
+    if options.audit is not None:
+        raise UserError("--audit: goes with --select LEVEL: an audit alone has no scores to judge the two stages by")
     if options.observations is None:
         raise UserError("--observations: missing: name the study's observations.csv, or use --select")
     shift = needed(
@@ -99,9 +108,17 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _select(options: argparse.Namespace) -> None:
-    path = options.delta_b or (options.observations and beside(options.observations, None, "shift", "delta_b.csv"))
-    shifts = read_shift(needed(path, "--delta-b", "the table of dB to select from"))
+    if options.audit is not None:
+        if options.delta_b is not None or options.observations is not None:
+            raise UserError("--audit: an audit or a study, not both: leave out --delta-b and --observations")
+        shifts = audited_shifts(load_result(options.audit))
+    else:
+        path = options.delta_b or (options.observations and beside(options.observations, None, "shift", "delta_b.csv"))
+        shifts = read_shift(needed(path, "--delta-b", "the table of dB to select from, or an audit by --audit"))
     chosen = Selection(options.method, regimes=tuple(options.regime), models=tuple(options.model))
     listed: pd.DataFrame = alarmed(shifts, chosen, options.by, options.level, options.select)
+    if options.audit is not None:
+        # what names the models, for the command that benchmarks them
+        listed = listed.merge(shifts[[*CHECKPOINT, *SPECS]].drop_duplicates(), on=CHECKPOINT, how="left")
     write_csv(options.output, listed)
     print(f"{len(listed)} {'groups' if options.level == 'unit' else 'checkpoints'} at or above {options.select:g}")

@@ -132,17 +132,23 @@ class GroupResult(Strict):
 
 
 class MethodResult(Strict):
-    """dB (or drift) of one group by one method."""
+    """dB (or drift) of one group, or of the control, by one method."""
 
     method: Method
     group: str
     delta_b: Number
     ci_low: Number
     ci_high: Number
+    net_of_control: Number = Field(default=None, description="Less the control's value by the same method.")
+    net_ci_low: Number = Field(default=None, description="RR and SEAT: the others have no interval of the difference.")
+    net_ci_high: Number = None
 
 
 class LayerResult(Strict):
-    """dB of one group at one layer: 0 = token embeddings, k = output of block k, ``final`` = after the norm."""
+    """dB of one group, or of the control, at one layer.
+
+    0 = token embeddings, k = output of block k, ``final`` = after the norm.
+    """
 
     layer: int | Literal["final"]
     group: str
@@ -150,7 +156,7 @@ class LayerResult(Strict):
 
 
 class LayerMean(Strict):
-    """dB of one group averaged over the decoder's blocks."""
+    """dB of one group, or of the control, averaged over the decoder's blocks."""
 
     group: str
     delta_b: Number
@@ -199,12 +205,14 @@ class Contributions(Strict):
 
 
 class AnchorShift(Strict):
-    """An anchor whose similarity to a group changed much."""
+    """An anchor whose similarity to a group changed much: mean cosine with the group's sentences in either model."""
 
     group: str
     id: str
     text: str
     change: Number
+    reference: Number = Field(default=None, description="Mean cosine in the reference.")
+    audited: Number = Field(default=None, description="Mean cosine in the audited model.")
 
 
 class ModuleDrift(Strict):
@@ -258,10 +266,26 @@ class CheckpointResult(Strict):
 
 
 class FalseAlarm(Strict):
-    """Share of neutral fine-tunings whose |dB| exceeds a level."""
+    """How often a neutral fine-tuning raises an alarm at a level of |dB| (or of |dB| net of the control).
+
+    `rate` is the share of (fine-tuning, group) pairs at or above `level`; `any_group` the share of fine-tunings with at
+    least one such group, which is what a condition on any group meets. Intervals count fine-tunings, not groups.
+    """
 
     level: float
     rate: float
+    low: Number = None
+    high: Number = None
+    any_group: Number = None
+    any_low: Number = None
+    any_high: Number = None
+
+
+class NullQuantity(Strict):
+    """Quantiles of the size of one quantity in neutral fine-tunings, and its false alarms."""
+
+    quantiles: dict[str, float]
+    false_alarm: list[FalseAlarm]
 
 
 class NullScale(Strict):
@@ -271,13 +295,21 @@ class NullScale(Strict):
     n: int
     quantiles: dict[str, float]
     false_alarm: list[FalseAlarm]
+    net: NullQuantity | None = Field(default=None, description="The same of dB net of the control.")
+    model: str | None = Field(default=None, description="The model that was fine-tuned.")
+    is_reference: bool | None = Field(default=None, description="Whether that model is the audit's reference.")
+    regime: Literal["full", "lora"] | None = None
+    n_seeds: int | None = Field(default=None, description="Fine-tunings.")
+    n_groups: int | None = Field(default=None, description="Groups of each.")
+    level: Number = Field(default=None, description="Coverage of the false alarms' intervals.")
 
 
 class CalibrationFacts(Strict):
-    """Whether probabilities are given, and which study they come from."""
+    """Whether probabilities are given, which study they come from, and what that study warns of."""
 
     status: Literal["uncalibrated", "calibrated"]
     provenance: str | None = None
+    warnings: list[str] = Field(default_factory=list)
 
 
 class Timing(Strict):
@@ -302,6 +334,9 @@ class AuditResult(Strict):
     settings: SettingsFacts
     checkpoints: list[CheckpointResult] = Field(min_length=1)
     null_scale: NullScale | None = None
+    null_scale_note: str | None = Field(
+        default=None, description="What the null scale can say about this audit, or why there is none."
+    )
     calibration: CalibrationFacts = CalibrationFacts(status="uncalibrated")
     timing: Timing
     peak_memory_mb: float

@@ -1,6 +1,6 @@
 """The slice of a run's configuration that each stage sees, as JSON: a change elsewhere reruns nothing.
 
-No stage imports these modules, only the rules do: a stage reads its slice with its own settings' model.
+No stage of the workflow imports these modules, only the rules do: a stage reads its slice with its own settings' model.
 """
 
 from refbias.config.slices.ablations import (
@@ -25,7 +25,7 @@ from refbias.config.slices.competence import (
     competence_represent_slice,
     competence_steer_slice,
 )
-from refbias.config.slices.evaluate import generate_slice, score_slice, topics_slice
+from refbias.config.slices.evaluate import generate_slice, prompts_slice, score_slice, topics_slice
 from refbias.config.slices.metamorphic import (
     metamorphic_ask_slice,
     metamorphic_label_slice,
@@ -62,6 +62,7 @@ __all__ = [
     "mitigate_slice",
     "preflight_slice",
     "prepare_slice",
+    "prompts_slice",
     "provenance_slice",
     "report_slice",
     "represent_ablations_slice",

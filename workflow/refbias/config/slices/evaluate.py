@@ -3,6 +3,7 @@
 import json
 
 from refbias.config.benchmarks import GenerateStage
+from refbias.config.models import ChatFormat
 from refbias.config.root import Config, used_scorers
 from refbias.config.scorers import ScoreStage
 from refbias.config.slices.base import as_json
@@ -27,11 +28,16 @@ def generate_slice(config: Config, model: str, topics_file: str | None = None) -
     Scorer, threshold and the interpreter's place do not enter: a change of them must not generate
     again. `topics_file` is the topic map that the run itself makes, where it makes one.
     """
+    return prompts_slice(config, config.models[model].chat_format, topics_file)
+
+
+def prompts_slice(config: Config, chat_format: ChatFormat, topics_file: str | None = None) -> str:
+    """Return the JSON slice of stage `generate` for a model that the run does not name."""
     stage = GenerateStage(
         benchmarks=config.benchmarks,
         generation=config.generation,
         compute=config.compute,
-        chat_format=config.models[model].chat_format,
+        chat_format=chat_format,
         seed=config.seed,
     )
     data = stage.model_dump(mode="json")

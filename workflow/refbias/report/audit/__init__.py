@@ -16,16 +16,15 @@ from markupsafe import Markup
 from refbias.artifacts import write_text
 from refbias.config.audit_result import AuditResult
 from refbias.report.audit.blocks import Block, block
-from refbias.report.audit.cells import Column, Table, numeric, words
 from refbias.report.audit.charts import SHADES
 from refbias.report.audit.curves import curves
 from refbias.report.audit.facts import model_facts, setting_facts, timing_facts
+from refbias.report.audit.scale import scale_source, scale_tables
 from refbias.report.audit.summary import summary_lines
 from refbias.report.audit.tables import overview_table
 from refbias.report.audit.words import (
     KIND_LABELS,
     LEVEL_LABELS,
-    beyond,
     clean,
     digits,
     does_not_show,
@@ -63,43 +62,6 @@ def _script(folder: Path) -> tuple[Markup, str]:
     return Markup(text), f"sha256-{digest}"  # noqa: S704 - a shipped file, not input
 
 
-def _scale_tables(result: AuditResult) -> tuple[Table, Table] | None:
-    """Return the null scale's quantiles and its false alarms, both with the groups of this audit beyond them."""
-    found = result.null_scale
-    if found is None:
-        return None
-    last = result.checkpoints[-1]
-    places = digits([*found.quantiles.values(), *(alarm.level for alarm in found.false_alarm)])
-    beyond_column = Column("Groups of this audit beyond it", detail=last.name)
-    quantiles = Table(
-        f"Size of dB, |dB|: {found.n} values, one a group and neutral fine-tuning.",
-        (Column("Share of neutral values below", numeric=False), Column("|dB|"), beyond_column),
-        tuple(
-            (words(per_cent(float(key))), numeric(value, number(value, places), ""), _beyond(result, value))
-            for key, value in sorted(found.quantiles.items(), key=lambda item: float(item[0]))
-        ),
-    )
-    alarms = Table(
-        "How often a group in a neutral fine-tuning would raise an alarm at a level of |dB|.",
-        (Column("Alarm level"), Column("False alarms"), beyond_column),
-        tuple(
-            (
-                numeric(alarm.level, number(alarm.level, places), ""),
-                numeric(alarm.rate, per_cent(alarm.rate), ""),
-                _beyond(result, alarm.level),
-            )
-            for alarm in found.false_alarm
-        ),
-    )
-    return quantiles, alarms
-
-
-def _beyond(result: AuditResult, level: float) -> Any:
-    last = result.checkpoints[-1]
-    n = beyond(last, level)
-    return numeric(float(n), f"{n} of {len(last.groups)}", "")
-
-
 def render(result: AuditResult) -> str:
     """Return the report's HTML.
 
@@ -133,7 +95,8 @@ def render(result: AuditResult) -> str:
         "named": [f"{curve.name} {curve.text}" for curve in drawn.named] if drawn else [],
         "shared_warnings": shared_warnings(result),
         "overview": overview_table(result),
-        "scale_tables": _scale_tables(result),
+        "scale_tables": scale_tables(result),
+        "scale_source": scale_source(result.null_scale) if result.null_scale else "",
         "models": model_facts(result),
         "settings": setting_facts(result),
         "timing": timing_facts(result),

@@ -20,6 +20,7 @@ from refbias.report.audit.words import (
     CONTROL_NAME,
     EM_DASH,
     agreement,
+    beyond,
     control_sentence,
     counts,
     digits,
@@ -131,7 +132,6 @@ def block(result: AuditResult, checkpoint: CheckpointResult, index: int) -> Bloc
 def _facts(result: AuditResult, checkpoint: CheckpointResult) -> Facts:
     control, overall = checkpoint.control, checkpoint.overall
     places = digits(group.delta_b for group in checkpoint.groups)
-    mark_at = reference_mark(result)
     known = [group.probability for group in checkpoint.groups if group.probability is not None]
     return (
         ("Groups that stand out", counts(checkpoint)),
@@ -147,18 +147,24 @@ def _facts(result: AuditResult, checkpoint: CheckpointResult) -> Facts:
             if control and control.delta_b is not None
             else f"{EM_DASH} (no control sentences)",
         ),
-        (
-            f"Beyond {mark_at[1]}" if mark_at else "Null scale",
-            f"{sum(g.delta_b is not None and abs(g.delta_b) > mark_at[0] for g in checkpoint.groups)} groups "
-            f"(|dB| above {number(mark_at[0], places)})"
-            if mark_at
-            else f"{EM_DASH} (none for these settings)",
-        ),
+        *_beyond_scale(result, checkpoint, places),
         (
             "Highest probability",
             number(max(known), 2) if known else f"{EM_DASH} (uncalibrated)",
         ),
     )
+
+
+def _beyond_scale(result: AuditResult, checkpoint: CheckpointResult, places: int) -> Facts:
+    """Count the groups beyond the null scale, as they stand and net of the control."""
+    own, net = reference_mark(result), reference_mark(result, net=True)
+    if own is None:
+        return (("Null scale", f"{EM_DASH} (none for this audit)"),)
+    found = [(f"Beyond {own[1]}", f"{beyond(checkpoint, own[0])} groups (|dB| above {number(own[0], places)})")]
+    if net is not None and checkpoint.control is not None:
+        count = beyond(checkpoint, net[0], net=True)
+        found.append(("The same, net of the control", f"{count} groups (above {number(net[0], places)})"))
+    return tuple(found)
 
 
 def group_plot(result: AuditResult, checkpoint: CheckpointResult, groups: Sequence[GroupResult]) -> tuple[Plot, str]:

@@ -92,10 +92,14 @@ def drift(checkpoint: CheckpointResult) -> tuple[Heat | None, Table | None]:
 
 
 def _module(row: ModuleDrift) -> str:
-    """Return a module's name without its place among the layers, so that those of all layers share a row."""
+    """Return a module's name without its place among the layers, so that those of all layers share a row.
+
+    Layers count from 1, the blocks in a module's name from 0: ``model.layers.0.self_attn.q_proj`` is of layer 1. The
+    first such number is the block's, a later one an expert's.
+    """
     if row.layer is None:
         return row.module
-    return re.sub(rf"^.*\.{row.layer}\.", "", row.module)
+    return re.sub(rf"^(?:.*?\.)?{row.layer - 1}\.", "", row.module)
 
 
 def _mean(rows: Sequence[ModuleDrift]) -> float:

@@ -22,7 +22,7 @@ def model_facts(result: AuditResult) -> Facts:
         (
             "Architecture",
             f"{_or_dash(found.architecture, 'not recorded')}; layers: {_or_dash(found.n_layers, 'not recorded')}; "
-            f"width: {_or_dash(found.width, 'not recorded')}; stored as {_or_dash(found.dtype, 'not recorded')}",
+            f"width: {_or_dash(found.width, 'not recorded')}; computed in {_or_dash(found.dtype, 'not recorded')}",
         ),
     ]
     for checkpoint in result.checkpoints:

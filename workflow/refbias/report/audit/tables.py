@@ -104,9 +104,7 @@ def methods_by_group(checkpoint: CheckpointResult) -> dict[str, dict[str, Method
     found: dict[str, dict[str, MethodResult]] = {}
     rows = [*checkpoint.groups, *([checkpoint.control] if checkpoint.control else [])]
     for row in rows:
-        main = MethodResult(
-            method=row.method, group=row.group, delta_b=row.delta_b, ci_low=row.ci_low, ci_high=row.ci_high
-        )
+        main = MethodResult.model_validate({key: getattr(row, key) for key in MethodResult.model_fields})
         found.setdefault(row.method, {})[row.group] = main
     for value in checkpoint.methods:
         found.setdefault(value.method, {}).setdefault(value.group, value)
@@ -116,10 +114,12 @@ def methods_by_group(checkpoint: CheckpointResult) -> dict[str, dict[str, Method
 def method_table(checkpoint: CheckpointResult, level: float) -> Table:
     """Return dB of every group by every method, in the order of the main method."""
     by_method = methods_by_group(checkpoint)
-    columns = (
-        Column("Group", numeric=False),
-        *(Column(method_label(method), detail=f"{per_cent(level)} interval") for method in by_method),
-    )
+    has_control = checkpoint.control is not None
+    columns = [Column("Group", numeric=False)]
+    for method in by_method:
+        columns.append(Column(method_label(method), detail=f"{per_cent(level)} interval"))
+        if has_control:
+            columns.append(Column(f"{method_label(method)}, net of control"))
     places = {method: digits(value.delta_b for value in values.values()) for method, values in by_method.items()}
 
     def row(group: str) -> tuple[Cell, ...]:
@@ -127,18 +127,27 @@ def method_table(checkpoint: CheckpointResult, level: float) -> Table:
         for method, values in by_method.items():
             value = values.get(group)
             if value is None:
-                cells.append(Cell(EM_DASH, why="not measured for this group"))
+                cells += [Cell(EM_DASH, why="not measured for this group")] * (2 if has_control else 1)
                 continue
-            text = number(value.delta_b, places[method])
-            cells.append(numeric(value.delta_b, text, NO_VALUE, span(value.ci_low, value.ci_high, places[method])))
+            cells.append(_with_interval(value.delta_b, value.ci_low, value.ci_high, places[method], NO_VALUE))
+            if has_control:
+                why = "the control itself" if group == CONTROL else NO_VALUE
+                net = (value.net_of_control, value.net_ci_low, value.net_ci_high)
+                cells.append(_with_interval(*net, places[method], why))
         return tuple(cells)
 
     return Table(
-        "The methods' values. Their scales differ: compare order and direction, not size.",
-        columns,
+        "The methods' values, and less the control's value by the same method. Their scales differ: compare order and "
+        "direction, not size.",
+        tuple(columns),
         tuple(row(group.group) for group in ordered_groups(checkpoint)),
-        (row(CONTROL),) if checkpoint.control else (),
+        (row(CONTROL),) if has_control else (),
     )
+
+
+def _with_interval(value: float | None, low: float | None, high: float | None, places: int, why: str) -> Cell:
+    text = "" if low is None or high is None else span(low, high, places)
+    return numeric(value, number(value, places), why, text)
 
 
 def layer_table(checkpoint: CheckpointResult, columns: Sequence[int | str]) -> Table:
@@ -166,16 +175,25 @@ def _anchor_table(rows: Sequence[AnchorShift], caption: str) -> Table:
     places = digits(row.change for row in rows)
     return Table(
         caption,
-        (Column("Group", numeric=False), Column("Change of cosine"), Column("Anchor", numeric=False)),
+        (
+            Column("Group", numeric=False),
+            Column("Change of cosine", detail="before to after"),
+            Column("Anchor", numeric=False),
+        ),
         tuple(
             (
                 words(group_name(row.group)),
-                numeric(row.change, number(row.change, places), NO_VALUE),
+                numeric(row.change, number(row.change, places), NO_VALUE, _both(row.reference, row.audited, places)),
                 words(row.text, row.id),
             )
             for row in rows
         ),
     )
+
+
+def _both(before: float | None, after: float | None, places: int) -> str:
+    # an audit of an earlier version kept the change alone
+    return "" if before is None or after is None else span(before, after, places)
 
 
 def anchor_tables(checkpoint: CheckpointResult) -> tuple[Table | None, Table | None]:

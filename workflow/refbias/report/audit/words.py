@@ -202,9 +202,10 @@ def control_sentence(checkpoint: CheckpointResult) -> str:
     )
 
 
-def beyond(checkpoint: CheckpointResult, level: float) -> int:
-    """Count groups whose dB is larger than a level, whatever its direction."""
-    return sum(group.delta_b is not None and abs(group.delta_b) > level for group in checkpoint.groups)
+def beyond(checkpoint: CheckpointResult, level: float, *, net: bool = False) -> int:
+    """Count groups whose dB, or dB net of the control, is larger than a level, whatever its direction."""
+    values = [group.net_of_control if net else group.delta_b for group in checkpoint.groups]
+    return sum(value is not None and abs(value) > level for value in values)
 
 
 def shared_warnings(result: AuditResult) -> list[str]:
@@ -222,13 +223,18 @@ def shared_warnings(result: AuditResult) -> list[str]:
     ]
 
 
-def reference_mark(result: AuditResult) -> tuple[float, str] | None:
-    """Return the 95 % quantile of |dB| in neutral fine-tunings, and its name; None without a null scale."""
+def reference_mark(result: AuditResult, *, net: bool = False) -> tuple[float, str] | None:
+    """Return the 95 % quantile of |dB| (net of the control) in neutral fine-tunings, and its name; None without."""
     scale = result.null_scale
-    if scale is None or not scale.quantiles:
+    if scale is None or (net and scale.net is None):
         return None
-    key = "0.95" if "0.95" in scale.quantiles else max(scale.quantiles, key=float)
-    return scale.quantiles[key], f"{per_cent(float(key))} of groups in neutral fine-tunings"
+    quantiles = scale.net.quantiles if net and scale.net else scale.quantiles
+    if not quantiles:
+        return None
+    key = "0.95" if "0.95" in quantiles else max(quantiles, key=float)
+    # another model's values are never shown without its name
+    model = f" of {scale.model}" if scale.model and not scale.is_reference else ""
+    return quantiles[key], f"{per_cent(float(key))} of groups in neutral fine-tunings{model}"
 
 
 def does_not_show(result: AuditResult) -> list[str]:

@@ -181,7 +181,7 @@ def _models(settings: AuditSettings, stimuli: Stimuli, dtype: str) -> _Models:
                     "--cross-family (RR and CKA alone)"
                 )
     texts = [sentence.text for sentence in stimuli.sentences]
-    own, tokens = tokens_of(texts, reference, audited, settings.cross_family)
+    own, tokens = tokens_of(texts, reference, audited, settings.cross_family, settings.represent.exclude_bos)
     return _Models(reference, audited, facts, own, tokens)
 
 
@@ -210,14 +210,14 @@ def _checkpoint(
 ) -> CheckpointResult:
     before, after = (split(found[reading.main], stimuli.sentences) for found in states)
     with _numbers_of(source):
-        layers, warnings = None, []
+        layers, warnings = None, list(source.warnings)
         if biases is not None and set(states[0]) == set(states[1]):
             layers = layer_results(biases, layer_biases(states[1], stimuli.sentences))
         elif biases is not None:
             warnings.append(AuditWarning(code="layers_differ", sentence=_LAYERS_DIFFER))
         measured = Measured(
             weights_sha256=weights_hash(source),
-            tokenizers_differ=tokens is not models.own,
+            tokenizers_differ=not tokens.same_ids(models.own),
             layers=layers,
             drift=adapter_drift(source),
             dtype_check=check,

@@ -296,18 +296,8 @@ def test_an_edited_checkpoint_is_loaded_or_a_line(
 
 
 NAMES = ["{base}", "{lora}", "checkpoint-1", "owner/name", "org/a--b", "org/model..v2", "~nobody-here/x", "~", "."]
-NAMES += [
-    "packaged:x",
-    "\x00",
-    "a\x00b",
-    "a\nb",
-    "\ud800",
-    "\u2028",
-    "x" * 300,
-    "x/" * 3000,
-    "o/" + "n" * 200,
-    "..@../..",
-]
+NAMES += ["packaged:x", "\x00", "a\x00b", "a\nb", "\ud800", "\u2028", "x" * 300, "x/" * 3000, "o/" + "n" * 200]
+NAMES += ["..@../..", "org/name@../../x"]
 PIECES = [*NAMES, "0.5*", "+", "-", "@", "@main", "@../../x", "/", "*", "1e999*", "0.3*{base}+0.7*", " "]
 
 

@@ -54,8 +54,8 @@ def load_quantised(directory: Path, method: str, dtype: "torch.dtype", device: s
     from transformers import AutoModelForCausalLM
 
     config = read_config(directory, check_directory(directory, tokenizer=False), stored_shapes(directory))
-    # of an element that is quantised at least two bits are stored
-    stored = 2 * sum(path.stat().st_size for path in weight_files(directory))
+    # a byte holds eight elements at most
+    stored = 4 * sum(path.stat().st_size for path in weight_files(directory))
     place = directory / "config.json"
     check_total(build_empty(place, config), stored, place)
     options: dict[str, Any] = {

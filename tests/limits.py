@@ -25,9 +25,10 @@ def _address_space() -> int | None:
 
 @contextlib.contextmanager
 def bounded(seconds: float, memory_mb: int) -> Iterator[None]:
-    """Raise `TooLongError` after `seconds`, and let no allocation take more than `memory_mb` beyond what is in use.
+    """Raise `TooLongError` after `seconds` of computing, and let no allocation take more than `memory_mb` beyond now.
 
-    Where the system has no alarms or does not tell its address space, that bound is left out.
+    Seconds are those of the processor: on a machine that does other things a test takes longer, and hangs no more than
+    elsewhere. Where the system has no such alarm or does not tell its address space, that bound is left out.
     """
     with _bounded_time(seconds), _bounded_memory(memory_mb):
         yield
@@ -42,13 +43,13 @@ def _bounded_time(seconds: float) -> Iterator[None]:
     def late(_: int, frame: FrameType | None) -> None:
         raise TooLongError(f"still at work after {seconds} s")
 
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.signal(signal.SIGPROF, late)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 @contextlib.contextmanager

@@ -44,7 +44,8 @@ def _bounded_time(seconds: float) -> Iterator[None]:
         raise TooLongError(f"still at work after {seconds} s")
 
     before = signal.signal(signal.SIGPROF, late)
-    signal.setitimer(signal.ITIMER_PROF, seconds)
+    # again and again: what is raised inside a collection of garbage, or a library's callback, is lost
+    signal.setitimer(signal.ITIMER_PROF, seconds, 0.5)
     try:
         yield
     finally:

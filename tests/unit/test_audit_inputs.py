@@ -137,10 +137,9 @@ def quantised(folder: Path) -> str:
     return "gptq"
 
 
-def no_tokenizer(folder: Path) -> str:
-    for path in folder.glob("tokenizer*"):
-        path.unlink()
-    return "no tokenizer"
+def deep(folder: Path) -> str:
+    edit_json(folder / "config.json", num_hidden_layers=5_000_000)
+    return "num_hidden_layers 5000000"
 
 
 def not_json(folder: Path) -> str:
@@ -170,7 +169,7 @@ def strange(folder: Path) -> str:
         elsewhere,
         lacking,
         quantised,
-        no_tokenizer,
+        deep,
         not_json,
         a_list,
         strange,
@@ -246,6 +245,15 @@ def test_a_cut_adapter(models: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
         ("0.5*{base}+0.5*{lora}*2", "no such file or folder"),
         ("0.5*./nowhere+0.5*{base}", "no such file or folder"),
         ("", "empty"),
+        ("org/a--b", "org/a--b: no id of the hub"),
+        ("org/model..v2", "org/model..v2: no id of the hub"),
+        ("org/model@../../x", "'../../x' is no revision"),
+        ("a\0b", "U+0000"),
+        ("two\nlines", "U+000A"),
+        ("half\udcff", "U+DCFF"),
+        ("~nobody-of-this-name/x", "no home folder"),
+        ("n" * 300, "no such file or folder"),
+        ("n" * 10_000, "10000 characters"),
     ],
 )
 def test_models_that_are_not_there(

@@ -261,10 +261,15 @@ def decoder_blocks(model: "PreTrainedModel") -> torch.nn.ModuleList:
     Raises
     ------
     UserError
-        If the model does not keep them in a list called `layers`.
+        If the model keeps them neither in a list called `layers`, nor in another one that holds just them.
     """
     blocks = getattr(model, "layers", None)
     if not isinstance(blocks, torch.nn.ModuleList) or not len(blocks):
+        # OPT's lie in its `decoder`, Falcon's and GPT-2's are called `h`
+        wanted = model.config.get_text_config().num_hidden_layers
+        lists = (part for path, part in model.named_modules() if path.count(".") <= 1)
+        blocks = next((part for part in lists if isinstance(part, torch.nn.ModuleList) and len(part) == wanted), None)
+    if blocks is None:
         raise UserError(f"{type(model).__name__}: no list of decoder blocks: only layer 'final' after its norm is read")
     return blocks
 

@@ -122,7 +122,6 @@ def embed_sites(
         As `refbias.embed.embed_tokens`.
     """
     check_ids(model, sentences, name)
-    blocks = decoder_blocks(model)
     device = next(model.parameters()).device
     found: dict[str, npt.NDArray[np.float32]] = {}
     members: list[int] = []
@@ -144,7 +143,7 @@ def embed_sites(
             found[site.key][members] = vectors.cpu().numpy()
 
     distinct = {site.key: site for site in sites}.values()
-    hooks = _hooks(blocks, distinct, take)
+    hooks = _hooks(model, distinct, take)
     normed = [site for site in distinct if site.norm]
     plan = batches([len(row) for row in sentences.ids], token_budget)
     try:
@@ -166,13 +165,15 @@ def embed_sites(
 
 
 def _hooks(
-    blocks: torch.nn.ModuleList, sites: Iterable[Site], take: Callable[[torch.Tensor, Sequence[Site]], None]
+    model: "PreTrainedModel", sites: Iterable[Site], take: Callable[[torch.Tensor, Sequence[Site]], None]
 ) -> list[Any]:
     """Hand the states of each layer that a site before the norm needs to `take`."""
     by_layer: dict[int, list[Site]] = {}
     for site in sites:
         if not site.norm:
             by_layer.setdefault(site.layer, []).append(site)
+    # what comes after the norm needs no list of blocks
+    blocks = decoder_blocks(model) if by_layer else torch.nn.ModuleList()
     hooks = []
     for layer, wanted in by_layer.items():
 

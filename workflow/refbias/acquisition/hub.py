@@ -100,11 +100,18 @@ def _transport_error() -> type[Exception]:
 
 def _ask(repo: Repo, action: Callable[[], Any]) -> Any:
     """Call the hub's client with patience; raise its refusals as `UserError`."""
+    from huggingface_hub.errors import HFValidationError
+
     transport = _transport_error()
+    # the client makes a path of it
+    if any(part in ("", ".", "..") for part in repo.revision.split("/")):
+        raise UserError(f"{repo.id}: {repo.revision!r} is no revision: name a branch, a tag or a commit")
 
     def attempt() -> Any:
         try:
             return action()
+        except HFValidationError as error:
+            raise _no_id(repo, error) from None
         except (OSError, transport) as error:
             if getattr(error, "errno", None) == errno.ENOSPC:
                 raise
@@ -116,6 +123,11 @@ def _ask(repo: Repo, action: Callable[[], Any]) -> Any:
         return patiently(attempt, repo.id)
     except Passing as error:
         raise _refusal(repo, error.__cause__ or error) from None
+
+
+def _no_id(repo: Repo, error: BaseException) -> UserError:
+    reason = " ".join(str(error).split())[:200].rstrip(".")
+    return UserError(f"{repo.id[:100]}: no id of the hub ({reason}): write 'owner/name' as on the model's page")
 
 
 def snapshot(repo: Repo, patterns: Sequence[str], ignore: Sequence[str] = ()) -> tuple[Path, str]:
@@ -240,8 +252,15 @@ class Access:
 def cached_file(repo: Repo, name: str) -> Path | None:
     """Return a file of a repository that the cache holds at the revision, else None."""
     from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
 
-    found = try_to_load_from_cache(repo.id, name, cache_dir=hub_cache(), revision=repo.revision, repo_type=repo.type)
+    try:
+        found = try_to_load_from_cache(
+            repo.id, name, cache_dir=hub_cache(), revision=repo.revision, repo_type=repo.type
+        )
+    except HFValidationError:
+        # an id that the hub cannot have: nothing is kept under it
+        return None
     return Path(found) if isinstance(found, str) else None
 
 
@@ -258,7 +277,13 @@ def look(repo: Repo, name: str, timeout_s: float) -> Access:
         Patience of each of the two requests, in seconds.
     """
     from huggingface_hub import HfApi, get_hf_file_metadata, get_token, hf_hub_url
-    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        HFValidationError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
 
     transport = _transport_error()
     commit, gated = None, None
@@ -269,6 +294,8 @@ def look(repo: Repo, name: str, timeout_s: float) -> Access:
         commit, gated = info.sha, bool(info.gated) if info.gated is not None else None
         url = hf_hub_url(repo.id, name, repo_type=repo.type, revision=repo.revision, endpoint=endpoint())
         get_hf_file_metadata(url, timeout=timeout_s, endpoint=endpoint())
+    except HFValidationError:
+        return Access(problem="no id of the hub: write owner/name")
     except GatedRepoError:
         token = f"the token in {TOKEN_VARIABLE} does not open it" if get_token() else "no token is set"
         return Access(commit, True, f"gated, {token}")

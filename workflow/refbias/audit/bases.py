@@ -1,14 +1,17 @@
 """Whether an adapter's base is the reference: by name, by path, by weights; and whether its matrices fit."""
 
+import contextlib
 import logging
+import os
 from collections.abc import Set
 from pathlib import Path
 
 from refbias.artifacts import read_json, sha256_file
 from refbias.audit.identity import directory_hash
+from refbias.audit.quantised import quantisation
 from refbias.errors import UserError
 from refbias.models.adapter import language_name, read_adapter
-from refbias.models.files import open_tensors
+from refbias.models.files import open_tensors, weight_files
 
 LOG = logging.getLogger(__name__)
 
@@ -31,8 +34,14 @@ def check_base(adapter: Path, directory: Path, names: Set[str], any_base: bool) 
     ------
     UserError
         If the adapter names another base, and neither the base's path, nor its weights, nor the record
-        of its training say otherwise; or if a matrix that it changes is not the reference's.
+        of its training say otherwise; if a matrix that it changes is not the reference's; or if the reference is
+        quantised, so that nothing can be added to its weights.
     """
+    if (method := quantisation(directory)) is not None:
+        raise UserError(
+            f"{adapter}: the weights of {directory} are quantised ({method}) and cannot be added to: name the plain "
+            "weights as reference"
+        )
     config = read_json(adapter / "adapter_config.json")
     named = config.get("base_model_name_or_path") if isinstance(config, dict) else None
     if not any_base and isinstance(named, str) and named and not _is_same(named, adapter, directory, names):
@@ -44,19 +53,35 @@ def check_base(adapter: Path, directory: Path, names: Set[str], any_base: bool) 
 
 
 def _is_same(named: str, adapter: Path, directory: Path, names: Set[str]) -> bool:
-    if named in names or named.rstrip("/").rpartition("/")[2] in names:
-        return True
-    if (place := Path(named)).is_dir():
-        if place.resolve() == directory.resolve():
-            return True
-        if (place / "config.json").is_file():
-            return directory_hash(place) == directory_hash(directory)
+    """Whether the base that an adapter names is the reference: where it is at hand by its weights, else by name."""
+    if (place := named_base(named, adapter)) is not None:
+        return place.resolve() == directory.resolve() or directory_hash(place) == directory_hash(directory)
     # a training by this project records which reference it read
     record, manifest = adapter / "manifest.json", directory / "manifest.json"
     if record.is_file() and manifest.is_file():
         inputs = read_json(record).get("inputs", {})
-        return bool(inputs.get("reference", {}).get("sha256") == sha256_file(manifest))
-    return False
+        if inputs.get("reference", {}).get("sha256") == sha256_file(manifest):
+            return True
+    if named in names:
+        return True
+    if named.rstrip("/").rpartition("/")[2] not in names:
+        return False
+    LOG.warning("%s: its base %r is not at hand: the reference is taken for it, as its name ends alike", adapter, named)
+    return True
+
+
+def named_base(named: str, adapter: Path) -> Path | None:
+    """Return the folder of weights that an adapter's configuration names, where it is at hand.
+
+    A relative path is one from here, or from where the adapter lies.
+    """
+    for place in (Path(named), adapter.parent / named):
+        # an absent, unreadable or impossible path is no folder
+        if os.path.isfile(place / "config.json"):
+            with contextlib.suppress(UserError):
+                weight_files(place)
+                return place
+    return None
 
 
 def _check_shapes(adapter: Path, directory: Path) -> None:

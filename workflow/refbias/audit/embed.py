@@ -21,6 +21,7 @@ from refbias.embed_sites import Site, embed_sites, site_of
 from refbias.errors import UserError
 from refbias.models import Checkpoint, load_base, torch_dtype
 from refbias.models.files import check_directory
+from refbias.models.sizes import read_config, stored_shapes
 from refbias.spectrum import load_merged_into
 from refbias.stream import Part, Variant, can_stream, stream_embeddings
 
@@ -70,16 +71,13 @@ def architecture(directory: Path) -> tuple[str, int, int]:
     Raises
     ------
     UserError
-        If transformers does not know the configuration.
+        If transformers does not know the configuration, or the files hold fewer layers.
     """
-    from transformers import AutoConfig
-
-    raw = check_directory(directory)
+    raw = check_directory(directory, tokenizer=False)
+    text = read_config(directory, raw, stored_shapes(directory)).get_text_config()
     try:
-        config = AutoConfig.from_pretrained(str(directory), local_files_only=True, trust_remote_code=False)
-        text = config.get_text_config()
         blocks, width = int(text.num_hidden_layers), int(text.hidden_size)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         reason = " ".join(str(error).split())[:160]
         raise UserError(f"{directory / 'config.json'}: not a configuration of transformers: {reason}") from None
     names = raw.get("architectures")
@@ -233,7 +231,7 @@ def _whole(source: Source, sentences: Tokenised, reading: Reading, bos: int | No
     model = load_whole(source, reading.dtype, reading.device)
     loaded = time.perf_counter()
     settings = reading.represent
-    n_layers = len(model.layers)
+    n_layers = int(model.config.get_text_config().num_hidden_layers)
     sites: dict[Layer, Site] = {settings.layer: site_of(settings, n_layers)}
     if reading.layers == "all":
         sites |= {k: Site(k, False, settings.pooling, settings.exclude_bos) for k in range(n_layers + 1)}

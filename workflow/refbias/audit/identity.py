@@ -44,6 +44,29 @@ def weights_hash(source: "Source") -> str:
     )
 
 
+def same_weights(first: "Source", second: "Source") -> bool:
+    """Whether two models of one part each hold the same weights, by size before they are hashed.
+
+    An adapter's configuration is let be: a trainer writes it beside each checkpoint anew.
+    """
+    if first.directory != second.directory and (first.adapters or second.adapters):
+        return False
+    files = [_files_of(source) for source in (first, second)]
+    if [_facts(path) for path in files[0]] != [_facts(path) for path in files[1]]:
+        return False
+    return all(file_hash(a) == file_hash(b) for a, b in zip(*files, strict=True))
+
+
+def _files_of(source: "Source") -> list[Path]:
+    if source.adapters:
+        return [folder / "adapter_model.safetensors" for folder in source.adapters]
+    return weight_files(source.directory)
+
+
+def _facts(path: Path) -> tuple[str, int]:
+    return path.name, path.stat().st_size if path.is_file() else -1
+
+
 def identity(source: "Source") -> dict[str, Any]:
     """Return what decides a model's states beside the sentences: weights and configuration."""
     configs = [sha256_file(part.directory / "config.json") for part in source.parts]

@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from refbias.artifacts import read_json
 from refbias.errors import UserError
+from refbias.models.files import check_directory, weight_files
+from refbias.models.load import refuse_incomplete
+from refbias.models.sizes import build_empty, check_total, read_config, stored_shapes
 
 if TYPE_CHECKING:
     import torch
@@ -20,7 +23,8 @@ def quantisation(directory: Path) -> str | None:
         If the configuration says that the weights are quantised, and not how.
     """
     config = read_json(directory / "config.json")
-    found = config.get("quantization_config") or (config.get("text_config") or {}).get("quantization_config")
+    text = config.get("text_config")
+    found = config.get("quantization_config") or (text.get("quantization_config") if isinstance(text, dict) else None)
     if not found:
         return None
     method = found.get("quant_method") if isinstance(found, dict) else None
@@ -44,25 +48,35 @@ def load_quantised(directory: Path, method: str, dtype: "torch.dtype", device: s
     Raises
     ------
     UserError
-        If this machine, or its libraries, cannot read that kind; names it and the reason.
+        If this machine, or its libraries, cannot read that kind; names it and the reason. If a tensor is missing, or
+        the configuration makes another model than the files hold.
     """
     from transformers import AutoModelForCausalLM
 
+    config = read_config(directory, check_directory(directory, tokenizer=False), stored_shapes(directory))
+    # a byte holds eight elements at most
+    stored = 4 * sum(path.stat().st_size for path in weight_files(directory))
+    place = directory / "config.json"
+    check_total(build_empty(place, config), stored, place)
     options: dict[str, Any] = {
         "dtype": dtype,
         "attn_implementation": "sdpa",
         "local_files_only": True,
         "use_safetensors": True,
-        "trust_remote_code": False,
+        "output_loading_info": True,
         "device_map": {"": device},
     }
+    model: PreTrainedModel
     try:
-        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(str(directory), **options)
+        model, info = AutoModelForCausalLM.from_pretrained(str(directory), trust_remote_code=False, **options)
     except (ImportError, RuntimeError, ValueError, KeyError, NotImplementedError, AttributeError, TypeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UserError(
             f"{directory}: its weights are quantised ({method}), which cannot be loaded here "
             f"({type(error).__name__}: {reason}): install what it needs, or use the plain weights"
         ) from None
+    refuse_incomplete(directory, model, info)
     base: PreTrainedModel = model.eval().requires_grad_(False).base_model
-    return base
+    # of a multimodal model the language tower alone
+    tower: PreTrainedModel = getattr(base, "language_model", base)
+    return tower

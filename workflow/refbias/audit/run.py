@@ -191,7 +191,7 @@ def _models(settings: AuditSettings, stimuli: Stimuli, dtype: str) -> _Models:
                     "--cross-family (RR and CKA alone)"
                 )
     texts = [sentence.text for sentence in stimuli.sentences]
-    own, tokens = tokens_of(texts, reference, audited, settings.cross_family)
+    own, tokens = tokens_of(texts, reference, audited, settings.cross_family, settings.represent.exclude_bos)
     return _Models(reference, audited, facts, own, tokens)
 
 
@@ -216,7 +216,7 @@ def _known(models: _Models, checks: Sequence[DtypeCheck | None]) -> list[Measure
     return [
         Measured(
             weights_sha256=weights_hash(source),
-            tokenizers_differ=tokens is not models.own,
+            tokenizers_differ=not tokens.same_ids(models.own),
             layers=None,
             drift=None,
             dtype_check=check,
@@ -237,7 +237,7 @@ def _checkpoint(
 ) -> CheckpointResult:
     before, after = (split(found[reading.main], stimuli.sentences) for found in states)
     with _numbers_of(source):
-        layers, warnings = None, list(known.warnings)
+        layers, warnings = None, [*source.warnings, *known.warnings]
         if biases is not None and set(states[0]) == set(states[1]):
             layers = layer_results(biases, layer_biases(states[1], stimuli.sentences))
         elif biases is not None:

@@ -13,6 +13,8 @@
 Nothing here reads weights beyond their headers, but for an adapter's few.
 """
 
+import logging
+import os
 import re
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -22,19 +24,22 @@ from pathlib import Path
 from refbias.acquisition import hub
 from refbias.artifacts import read_json
 from refbias.audit import store
-from refbias.audit.bases import check_base
+from refbias.audit.bases import check_base, named_base
+from refbias.audit.identity import same_weights
+from refbias.audit.spec_text import path_of, readable
+from refbias.audit.training_runs import saved_step, steps_of
 from refbias.config.audit import weighted_terms
-from refbias.config.audit_result import SourceKind
+from refbias.config.audit_result import AuditWarning, SourceKind
 from refbias.config.models import GgufPackageSource
 from refbias.errors import UserError
 from refbias.models.acquire import HUB_IGNORE, HUB_PATTERNS, assemble_package
-from refbias.models.files import check_directory
+from refbias.models.files import check_directory, has_tokenizer, refuse_code
 from refbias.models.gguf_file import check_gguf, dequantise
 
+LOG = logging.getLogger(__name__)
 PACKAGED = {"gemma3-270m": GgufPackageSource(kind="packaged_gguf")}
 _PACKAGED_WORD = "packaged:"
 _HUB = re.compile(r"(?P<id>[A-Za-z0-9][\w.-]*/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
-_CHECKPOINT = re.compile(r"checkpoint-(\d{1,12})")
 _SUM_TOLERANCE = 1e-6
 
 
@@ -57,13 +62,19 @@ class Part:
 
 @dataclass(frozen=True)
 class Source:
-    """A model: the weighted sum of its parts; `step` is its place in a training run."""
+    """A model: the weighted sum of its parts.
+
+    `step` is its place in a training run, `lent_tokenizer` the folder of the tokenizer that serves a model which
+    brings none, `warnings` what a reader must know about where it is from.
+    """
 
     name: str
     spec: str
     kind: SourceKind
     parts: tuple[Part, ...]
     step: int | None = None
+    lent_tokenizer: Path | None = None
+    warnings: tuple[AuditWarning, ...] = ()
 
     @property
     def directory(self) -> Path:
@@ -77,9 +88,9 @@ class Source:
 
     @property
     def tokenizer(self) -> Path:
-        """Folder of the tokenizer: the model's own, an adapter's where it has one."""
+        """Folder of the tokenizer: the model's own, an adapter's where it has one; else the one that is lent."""
         own = [folder for folder in self.adapters if (folder / "tokenizer_config.json").is_file()]
-        return own[0] if own else self.directory
+        return own[0] if own else self.lent_tokenizer or self.directory
 
     @property
     def revision(self) -> str | None:
@@ -151,38 +162,55 @@ def distinct_names(sources: Sequence[Source], taken: Iterable[str] = ()) -> list
 
 
 def _resolve(spec: str, dtype: str, base: Source | None, any_base: bool) -> list[Source]:
-    spec = spec.strip()
-    if not spec or "\0" in spec:
-        raise UserError("an empty model specification: name a hub id, a folder or a file")
+    spec = readable(spec.strip())
     # a file may be called so
-    if (terms := weighted_terms(spec)) and not Path(spec).exists():
+    if (terms := weighted_terms(spec)) and not os.path.exists(spec):
         return [_mixture(spec, terms, dtype, base, any_base)]
-    path = Path(spec).expanduser()
-    if path.is_dir() and (steps := _steps(path)):
+    path = path_of(spec)
+    if os.path.isdir(path) and (steps := steps_of(path)):
         return _curve(spec, path, steps, base, any_base)
     part = _part(spec, dtype, base, any_base)
-    return [Source(part.name, spec, part.kind, (part,))]
+    return [_with_tokenizer(Source(part.name, spec, part.kind, (part,)), base)]
 
 
-def _steps(path: Path) -> list[tuple[int, Path]]:
-    """Return step and folder of the checkpoints of a training run."""
-    found = []
-    for folder in path.iterdir():
-        match = _CHECKPOINT.fullmatch(folder.name)
-        if match and any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
-            found.append((int(match[1]), folder))
-    return sorted(found)
+def _with_tokenizer(source: Source, base: Source | None, run: Path | None = None) -> Source:
+    """Return a model with a tokenizer: its own, else another part's, its training run's, or the reference's."""
+    if has_tokenizer(source.directory):
+        return source
+    own = [part.directory for part in source.parts] + ([run] if run is not None else [])
+    found = next((folder for folder in own if has_tokenizer(folder)), None)
+    if found is not None or base is None:
+        return replace(source, lent_tokenizer=found)
+    LOG.warning("%s: no tokenizer of its own: the reference's is used", source.spec)
+    return replace(source, lent_tokenizer=base.tokenizer, warnings=(*source.warnings, _LENT))
+
+
+_LENT = AuditWarning(
+    code="tokenizer_lent",
+    sentence="The model brings no tokenizer of its own: its sentences were split by the reference's, which is right "
+    "only if it was trained with that one.",
+)
 
 
 def _curve(spec: str, path: Path, steps: list[tuple[int, Path]], base: Source | None, any_base: bool) -> list[Source]:
     sources = []
     for step, folder in steps:
         part = _directory(str(Path(spec) / folder.name), folder, base, any_base)
-        sources.append(Source(folder.name, part.spec, part.kind, (part,), step))
+        source = Source(folder.name, part.spec, part.kind, (part,), step)
+        sources.append(_with_tokenizer(source, base, run=path))
     # the trainer's last save, beside its checkpoints
     if any((path / name).is_file() for name in ("config.json", "adapter_config.json")):
         part = _directory(spec, path, base, any_base)
-        sources.append(Source(part.name, spec, part.kind, (part,)))
+        last = _with_tokenizer(Source(part.name, spec, part.kind, (part,), saved_step(path)), base)
+        twin = next((source for source in reversed(sources) if same_weights(last, source)), None)
+        if twin is not None:
+            LOG.warning("%s: the model beside the checkpoints repeats %s: left out", spec, twin.name)
+            return sources
+        sources.append(last)
+        if last.step is None:
+            LOG.warning("%s: no trainer_state.json says at which step the model beside the checkpoints was saved", spec)
+        else:
+            sources.sort(key=lambda source: source.step or 0)
     return sources
 
 
@@ -199,22 +227,23 @@ def _mixture(spec: str, terms: list[tuple[float, str]], dtype: str, base: Source
     if len({part.directory for part in parts if part.adapter is not None}) > 1:
         raise UserError(f"{spec}: the adapters are of several bases: use adapters of one model")
     name = " + ".join(f"{part.weight:g} {part.name}" for part in parts[: len(terms)])
-    return Source(name, spec, "mixture", tuple(parts))
+    return _with_tokenizer(Source(name, spec, "mixture", tuple(parts)), base)
 
 
 def _part(spec: str, dtype: str, base: Source | None, any_base: bool) -> Part:
     if spec.startswith(_PACKAGED_WORD):
         return _packaged(spec, dtype)
-    path = Path(spec).expanduser()
-    if path.is_file():
+    path = path_of(spec)
+    # a path that the system has no use for is no file
+    if os.path.isfile(path):
         return _gguf_file(spec, path, dtype)
-    if path.is_dir():
-        if _steps(path):
+    if os.path.isdir(path):
+        if steps_of(path):
             raise UserError(f"{spec}: a folder of checkpoints is a curve, no term of a sum: name one of them")
         return _directory(spec, path, base, any_base)
     match = _HUB.fullmatch(spec)
     # `models/mine` beside an existing folder `models` is a slip of the pen, no repository
-    if match is None or spec.startswith((".", "/", "~")) or (path.parent != Path() and path.parent.is_dir()):
+    if match is None or spec.startswith((".", "/", "~")) or (path.parent != Path() and os.path.isdir(path.parent)):
         raise UserError(f"{spec}: no such file or folder: name one, or a hub id 'owner/name'")
     return _hub(spec, match, base, any_base)
 
@@ -222,9 +251,11 @@ def _part(spec: str, dtype: str, base: Source | None, any_base: bool) -> Part:
 def _directory(spec: str, path: Path, base: Source | None, any_base: bool) -> Part:
     name = path.name or path.resolve().name
     if (path / "adapter_config.json").is_file() and not (path / "config.json").is_file():
+        refuse_code(path)
         folder = _base_of(path, spec, base, any_base)
         return Part(1.0, spec, name, "adapter", folder, adapter=path)
-    check_directory(path)
+    # an audited model may take the reference's tokenizer
+    check_directory(path, tokenizer=base is None)
     return Part(1.0, spec, name, "directory", path)
 
 
@@ -232,9 +263,10 @@ def _hub(spec: str, match: re.Match[str], base: Source | None, any_base: bool) -
     repo = hub.Repo(match["id"], match["revision"] or "main")
     folder, commit = hub.snapshot(repo, HUB_PATTERNS, HUB_IGNORE)
     if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
+        refuse_code(folder)
         directory = _base_of(folder, spec, base, any_base)
         return Part(1.0, spec, match["id"], "adapter", directory, adapter=folder, revision=commit)
-    check_directory(folder)
+    check_directory(folder, tokenizer=base is None)
     return Part(1.0, spec, match["id"], "hub", folder, revision=commit)
 
 
@@ -246,11 +278,13 @@ def _base_of(adapter: Path, spec: str, base: Source | None, any_base: bool) -> P
             raise UserError(f"{spec}: an adapter needs one base, and the reference is a sum of {len(folders)} models")
         check_base(adapter, base.directory, _names(base), any_base)
         return base.directory
-    named = str(read_json(adapter / "adapter_config.json").get("base_model_name_or_path") or "")
-    options = [named, str(adapter.parent / named)] if named else []
-    if (found := next((place for place in options if Path(place).is_dir()), None)) is not None:
+    config = read_json(adapter / "adapter_config.json")
+    named = config.get("base_model_name_or_path") if isinstance(config, dict) else None
+    if not isinstance(named, str) or not named:
+        raise UserError(f"{spec}: an adapter as reference that names no base: name the base as reference")
+    if (found := named_base(named, adapter)) is not None:
         check_directory(found)
-        return Path(found)
+        return found
     if named in PACKAGED:
         return _packaged(_PACKAGED_WORD + named, "float32").directory
     if (match := _HUB.fullmatch(named)) is not None:

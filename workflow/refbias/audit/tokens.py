@@ -31,6 +31,10 @@ class Tokens:
         ids = tuple(self.sentences.ids[number] for number in index)
         return Tokens(Tokenised(texts, ids, tuple(index[number] for number in old)), self.bos)
 
+    def same_ids(self, other: "Tokens") -> bool:
+        """Whether every sentence has the same ids, whatever is called BOS."""
+        return (self.sentences.ids, self.sentences.row) == (other.sentences.ids, other.sentences.row)
+
     @property
     def sha256(self) -> str:
         """Hash of every sentence's ids, and of the BOS that may be left out."""
@@ -56,7 +60,7 @@ def read_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
 
 
 def tokens_of(
-    texts: Sequence[str], reference: Source, audited: Sequence[Source], cross_family: bool
+    texts: Sequence[str], reference: Source, audited: Sequence[Source], cross_family: bool, exclude_bos: bool = False
 ) -> tuple[Tokens, list[Tokens]]:
     """Return the tokens of all texts in the reference and in each audited model.
 
@@ -71,11 +75,14 @@ def tokens_of(
         The models.
     cross_family
         Allow other vocabularies.
+    exclude_bos
+        Whether BOS is left out, so that what a model calls BOS counts as well.
 
     Returns
     -------
     tuple
-        The reference's tokens, and those of each audited model; the same object where they agree.
+        The reference's tokens, and those of each audited model; the same object for models that get the same ids
+        (and, with `exclude_bos`, have the same BOS), so that they go through their layers together.
 
     Raises
     ------
@@ -92,10 +99,14 @@ def tokens_of(
         if folder not in known:
             other = read_tokenizer(folder)
             tokens = Tokens(tokenise(other, texts), other.bos_token_id)
-            same = tokens.sha256 == own.sha256
             if not cross_family:
                 _refuse_other(source, vocabulary, other.get_vocab(), own.sentences, tokens.sentences)
-            known[folder] = own if same else tokens
+            alike = (
+                found
+                for found in (own, *known.values())
+                if found.same_ids(tokens) and (found.bos == tokens.bos or not exclude_bos)
+            )
+            known[folder] = next(alike, tokens)
         result.append(known[folder])
     return own, result
 

@@ -164,7 +164,8 @@ class _Session:
         self._task, self._engine, self._sampling_class, self._facts = task, engine, sampling_class, facts
         self._tokenizer = load_tokenizer(task.tokenizer)
         weights = task.checkpoint.weights
-        config = AutoConfig.from_pretrained(str(weights), local_files_only=True).get_text_config()
+        found = AutoConfig.from_pretrained(str(weights), local_files_only=True, trust_remote_code=False)
+        config = found.get_text_config()
         own = weights / "generation_config.json"
         extra = read_json(own).get("eos_token_id") if own.is_file() else None
         more = (extra,) if isinstance(extra, int) else tuple(extra or ())

@@ -28,6 +28,8 @@ TOKENIZER_FILES = (
 SIDE_FILES = (*TOKENIZER_FILES, "generation_config.json")
 # of use to a whole multimodal model only
 PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
+# what a tokenizer is read from beside its vocabulary, and where it may name code of its own
+_TOKENIZER_SETTINGS = ("tokenizer_config.json", *PROCESSOR_FILES)
 
 
 def weight_files(directory: Path | str) -> list[Path]:
@@ -68,8 +70,45 @@ def _named_files(index: Path) -> list[str]:
     return names
 
 
-def check_directory(directory: Path | str) -> dict[str, Any]:
+def refuse_code(directory: Path | str, names: Sequence[str] = ("config.json", *_TOKENIZER_SETTINGS)) -> None:
+    """Refuse a folder that asks for code of its own: a model, an adapter, or what lies beside a GGUF file.
+
+    Parameters
+    ----------
+    directory
+        The folder.
+    names
+        Its files that may ask for it.
+
+    Raises
+    ------
+    UserError
+        Names the file.
+    """
+    for place in (Path(directory) / name for name in names):
+        if place.is_file() and _asks_for_code(read_json(place)):
+            raise UserError(f"{place}: asks for remote code (auto_map), never run: use another model")
+
+
+def refuse_tokenizer_code(directory: Path | str) -> None:
+    """Refuse a folder whose tokenizer asks for code of its own; its model's files are let be."""
+    refuse_code(directory, _TOKENIZER_SETTINGS)
+
+
+def has_tokenizer(directory: Path | str) -> bool:
+    """Whether a folder holds a tokenizer's vocabulary."""
+    return any((Path(directory) / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json"))
+
+
+def check_directory(directory: Path | str, *, tokenizer: bool = True) -> dict[str, Any]:
     """Check a checkpoint directory before anything is loaded and return its ``config.json``.
+
+    Parameters
+    ----------
+    directory
+        The directory.
+    tokenizer
+        Whether it must hold a tokenizer; weights are read without one.
 
     Raises
     ------
@@ -84,11 +123,9 @@ def check_directory(directory: Path | str) -> dict[str, Any]:
     config = read_json(directory / "config.json")
     if not isinstance(config, dict):
         raise UserError(f"{directory / 'config.json'}: no JSON object: copy the model's own there")
-    for name in ("config.json", "tokenizer_config.json"):
-        if (directory / name).is_file() and _asks_for_code(read_json(directory / name)):
-            raise UserError(f"{directory / name}: asks for remote code (auto_map), never run: use another model")
+    refuse_code(directory)
     weight_files(directory)
-    if not any((directory / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
+    if tokenizer and not has_tokenizer(directory):
         raise UserError(f"{directory}: no tokenizer (tokenizer.json or tokenizer.model): copy the model's own there")
     return config
 

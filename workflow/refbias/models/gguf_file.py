@@ -11,9 +11,12 @@ import mmap
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from refbias.errors import UserError
+from refbias.models.files import refuse_tokenizer_code
+from refbias.models.load import refuse_incomplete
+from refbias.models.sizes import MAX_COUNT, build_empty, check_total
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -23,6 +26,7 @@ MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 # bytes of a metadata value by its type's number; 8 = string, 9 = array
 _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+_WHOLE = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 10: "Q", 11: "q"}
 _STRING, _ARRAY = 8, 9
 _DEEPEST = 4
 _MOST_DIMENSIONS = 4
@@ -55,14 +59,14 @@ class _Reader:
         return self.data[start : start + min(length, 256)].decode("utf-8", "replace")
 
     def value(self, kind: int, key: str, depth: int = 0) -> int | None:
-        """Pass over a value; return it where it is a whole number of four bytes."""
+        """Pass over a value; return it where it is a whole number."""
         if kind == _STRING:
             self.text(f"value of {key!r}")
         elif kind == _ARRAY:
             self._array(key, depth)
         elif kind in _SIZES:
             start = self.skip(_SIZES[kind], f"value of {key!r}")
-            return int(struct.unpack_from("<I", self.data, start)[0]) if kind == 4 else None
+            return int(struct.unpack_from(f"<{_WHOLE[kind]}", self.data, start)[0]) if kind in _WHOLE else None
         else:
             raise self.refuse(f"value of {key!r} has the unknown type {kind}")
         return None
@@ -128,6 +132,11 @@ def _check(reader: _Reader) -> int:
         found = reader.value(reader.number("I", f"type of {key!r}"), key)
         if key == "general.alignment" and found is not None:
             alignment = found
+        # every block has tensors of its own; a loop is run for each
+        if key.endswith(".block_count") and found is not None and found > n_tensors:
+            raise reader.refuse(f"{key!r} is {found}, with {n_tensors} tensors in all")
+        if key.endswith(".expert_count") and found is not None and found > MAX_COUNT:
+            raise reader.refuse(f"{key!r} is {found}")
     if alignment < 1 or alignment & (alignment - 1) or alignment > 1 << 20:
         raise reader.refuse(f"alignment {alignment} is no power of two")
     ends = [_tensor(reader) for _ in range(_bounded(reader, n_tensors, 24, "tensors"))]
@@ -190,22 +199,34 @@ def dequantise(path: Path, out_dir: Path, dtype: str) -> bool:
     Raises
     ------
     UserError
-        If transformers cannot read a model of this architecture from GGUF.
+        If transformers cannot read a model of this architecture from GGUF, a tensor is missing, the metadata make
+        a far larger model than the tensors, or a tokenizer beside the file asks for code of its own.
     """
     # a GGUF file names no type for its de-quantised weights
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
     folder = str(path.parent)
+    # transformers looks for a tokenizer's settings beside the file
+    refuse_tokenizer_code(folder)
+    model: PreTrainedModel
     with one_parse():
         try:
-            model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+            options: dict[str, Any] = {"gguf_file": path.name, "local_files_only": True}
+            config = AutoConfig.from_pretrained(folder, trust_remote_code=False, **options)
+            check_total(build_empty(path, config), _elements(path), path)
+            model, info = AutoModelForCausalLM.from_pretrained(
                 folder,
-                gguf_file=path.name,
                 dtype=getattr(torch, dtype),
                 quantization_config=GgufConfig(dequantize=True),
+                output_loading_info=True,
+                trust_remote_code=False,
+                **options,
             )
-            tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=path.name)
+            tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, **options)
+            refuse_incomplete(path, model, info)
+        except UserError:
+            raise
         # a damaged file can make three libraries stumble in any way; nothing of ours runs in here
         except Exception as error:
             text = " ".join(str(error).split())[:200]
@@ -219,6 +240,13 @@ def dequantise(path: Path, out_dir: Path, dtype: str) -> bool:
     model.save_pretrained(out_dir, max_shard_size="1000GB")
     save_tokenizer(tokenizer, out_dir, adds_bos)
     return adds_bos
+
+
+def _elements(path: Path) -> int:
+    """Return the number of elements of a GGUF file's tensors."""
+    from gguf import GGUFReader
+
+    return sum(int(tensor.n_elements) for tensor in GGUFReader(str(path)).tensors)
 
 
 @contextlib.contextmanager

@@ -4,20 +4,20 @@ An adapter is added to the weights in fp32 and only then rounded, so a base in b
 the small change that fine-tuning made.
 """
 
-import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from refbias.errors import UserError
 from refbias.models.adapter import Adapter, language_name, read_adapter
-from refbias.models.files import check_directory, open_tensors
+from refbias.models.files import check_directory, open_tensors, refuse_code
+from refbias.models.sizes import build_empty, check_built, quiet, read_config, stored_shapes
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,19 @@ def resolve_device(device: str) -> str:
 
 
 def load_tokenizer(directory: Path | str) -> "PreTrainedTokenizerBase":
-    """Load the tokenizer of a checkpoint directory; one without a pad token pads with EOS."""
+    """Load the tokenizer of a checkpoint directory; one without a pad token pads with EOS.
+
+    Raises
+    ------
+    UserError
+        If it asks for code of its own.
+    """
     from transformers import AutoTokenizer
 
-    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(str(directory), local_files_only=True)
+    refuse_code(directory)
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+        str(directory), local_files_only=True, trust_remote_code=False
+    )
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
@@ -155,12 +164,14 @@ def add_adapter(model: "PreTrainedModel", adapter: Adapter, where: str, dtype: "
 
 
 def _load(directory: Path | str, dtype: "torch.dtype") -> "PreTrainedModel":
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
     if not sys.stderr.isatty():
         logging.disable_progress_bar()
-    raw = check_directory(directory)
+    raw = check_directory(directory, tokenizer=False)
+    shapes = stored_shapes(directory)
+    config = read_config(directory, raw, shapes)
     options: dict[str, Any] = {
         "dtype": dtype,
         "attn_implementation": "sdpa",
@@ -169,41 +180,36 @@ def _load(directory: Path | str, dtype: "torch.dtype") -> "PreTrainedModel":
         "output_loading_info": True,
     }
     if "text_config" in raw and "vision_config" in raw:
-        model, info = _load_language_tower(directory, options)
+        model, info = _load_language_tower(directory, config, shapes, options)
     else:
-        config = AutoConfig.from_pretrained(str(directory), local_files_only=True)
-        model, info = AutoModelForCausalLM.from_pretrained(str(directory), config=config, **options)
-    _refuse_incomplete(directory, model, info)
+        check_built(build_empty(Path(directory) / "config.json", config), shapes, directory)
+        model, info = AutoModelForCausalLM.from_pretrained(
+            str(directory), config=config, trust_remote_code=False, **options
+        )
+    refuse_incomplete(directory, model, info)
     return model
 
 
-def _load_language_tower(directory: Path | str, options: dict[str, Any]) -> "tuple[PreTrainedModel, dict[str, Any]]":
-    from transformers import AutoConfig, AutoModelForCausalLM
+def _load_language_tower(
+    directory: Path | str,
+    config: "PretrainedConfig",
+    shapes: Mapping[str, tuple[int, ...]],
+    options: dict[str, Any],
+) -> "tuple[PreTrainedModel, dict[str, Any]]":
+    from transformers import AutoModelForCausalLM
 
-    config = AutoConfig.from_pretrained(str(directory), local_files_only=True)
+    names = _tower_names(directory)
     text = config.get_text_config()
     text.architectures = None
+    check_built(build_empty(Path(directory) / "config.json", text), shapes, directory)
     # the tensors of the vision tower are left out on purpose: no report about them
     with quiet():
         model, info = AutoModelForCausalLM.from_pretrained(
-            str(directory), config=text, key_mapping=_tower_names(directory), **options
+            str(directory), config=text, key_mapping=names, trust_remote_code=False, **options
         )
     # the renaming belongs to the file that was read, not to what is saved from here on
     model._weight_conversions = None
     return model, info
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Let transformers report errors only."""
-    from transformers.utils import logging
-
-    level = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
 
 
 def _tower_names(directory: Path | str) -> dict[str, str]:
@@ -218,7 +224,21 @@ def _tower_names(directory: Path | str) -> dict[str, str]:
     }
 
 
-def _refuse_incomplete(directory: Path | str, model: "PreTrainedModel", info: dict[str, Any]) -> None:
+def refuse_incomplete(directory: Path | str, model: "PreTrainedModel", info: Mapping[str, Any]) -> None:
+    """Refuse a model for which transformers found too little, and would have taken random numbers.
+
+    Parameters
+    ----------
+    directory
+        Where it was read from.
+    model, info
+        What ``from_pretrained`` returned with ``output_loading_info``.
+
+    Raises
+    ------
+    UserError
+        If a tensor is missing or has another shape; names it.
+    """
     # a tied output layer is not stored, and transformers does not count it as missing
     missing = sorted(info["missing_keys"])
     if missing:

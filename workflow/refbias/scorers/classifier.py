@@ -172,7 +172,7 @@ def _load(folder: Path, settings: ClassifierSettings, device: str) -> "PreTraine
         "use_safetensors": True,
         "output_loading_info": True,
     }
-    model, info = AutoModelForSequenceClassification.from_pretrained(str(folder), **options)
+    model, info = AutoModelForSequenceClassification.from_pretrained(str(folder), trust_remote_code=False, **options)
     missing = sorted(info["missing_keys"])
     if missing:
         raise UserError(

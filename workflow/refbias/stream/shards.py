@@ -239,6 +239,10 @@ class Weights:
         """Return a tensor's shape."""
         return self._find(name)[1].shape
 
+    def n_elements(self) -> int:
+        """Return the number of elements of all tensors."""
+        return sum(math.prod(entry.shape) for _, entry, _ in self._where.values())
+
     def nbytes(self, name: str) -> int:
         """Return a tensor's size in the file, in bytes."""
         return self._find(name)[1].nbytes
@@ -334,7 +338,7 @@ def open_weights(directory: Path | str) -> Weights:
         file of weights is missing, truncated or inconsistent, or two files hold the same tensor.
     """
     directory = Path(directory)
-    config = check_directory(directory)
+    config = check_directory(directory, tokenizer=False)
     files: list[TensorFile] = []
     try:
         for path in weight_files(directory):

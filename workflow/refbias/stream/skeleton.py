@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from refbias.errors import UserError
-from refbias.models.load import quiet
+from refbias.models.sizes import check_total, quiet, read_config
 from refbias.stream.blocks import Blocks, find_blocks, probe
 from refbias.stream.shards import Weights
 
@@ -23,15 +23,9 @@ def text_config(weights: Weights) -> "PretrainedConfig":
     Raises
     ------
     UserError
-        If transformers does not know the configuration.
+        If transformers does not know the configuration, or the files hold fewer layers.
     """
-    from transformers import AutoConfig
-
-    try:
-        config = AutoConfig.from_pretrained(str(weights.directory), local_files_only=True, trust_remote_code=False)
-    except (ValueError, KeyError, TypeError) as error:
-        reason = " ".join(str(error).split())[:160]
-        raise UserError(f"{weights.directory / 'config.json'}: not a configuration of transformers: {reason}") from None
+    config = read_config(weights.directory, weights.config, weights.names())
     return config.get_text_config() if "text_config" in weights.config else config
 
 
@@ -54,29 +48,40 @@ class Skeleton:
         self.dtype = dtype
         self.reason: str | None = None
         config = text_config(weights)
-        in_tuple, self.reason = _probed(config)
-        if self.reason is not None:
+        try:
+            self.model = _on_meta(config, dtype)
+        # whatever a foreign architecture raises: the whole model's loader says what it cannot read
+        except Exception as error:
+            text = " ".join(str(error).split())[:160]
+            self.reason = f"{type(config).__name__}: the decoder cannot be made ({type(error).__name__}: {text})"
             return
-        self.model = _on_meta(config, dtype)
         found = find_blocks(self.model)
         if found is None:
             self.reason = f"{type(config).__name__}: no list of decoder blocks"
             return
+        self._note_tensors(*found)
+        # nothing takes memory by what the configuration says before the files have said the same
+        self.reason = self._names_reason()
+        if self.reason is not None:
+            return
+        self._check_sizes()
+        in_tuple, self.reason = _probed(config)
         self.blocks = Blocks(*found, in_tuple=in_tuple)
+        self.reason = self.reason or _fill_buffers(self.model, self.device)
+
+    def _note_tensors(self, path: str, modules: nn.ModuleList) -> None:
+        """Note names and shapes of the decoder's tensors, and make the embedding take the rows that are in memory."""
         embedding = self.model.get_input_embeddings()
         # the rows that are in memory have numbers of their own
         self._rows = torch.empty(0, dtype=torch.long)
         embedding.padding_idx = None
         embedding.register_forward_pre_hook(lambda _, args: (self._rows[args[0]], *args[1:]))
         self.embedding_key = next(f"{n}.weight" for n, m in self.model.named_modules() if m is embedding)
-        start = f"{self.blocks.path}."
+        start = f"{path}."
         states = dict(_stored_names(self.model))
         self.outer = [key for key in states if not key.startswith(start) and key != self.embedding_key]
-        self.layers = [
-            [key for key in states if key.startswith(f"{start}{number}.")] for number in range(len(found[1]))
-        ]
+        self.layers = [[key for key in states if key.startswith(f"{start}{number}.")] for number in range(len(modules))]
         self.shapes = {key: tuple(tensor.shape) for key, tensor in states.items()}
-        self.reason = self.reason or self._names_reason() or _fill_buffers(self.model, self.device)
 
     @property
     def n_layers(self) -> int:
@@ -90,10 +95,22 @@ class Skeleton:
 
     def _names_reason(self) -> str | None:
         self.weights.without_prefix(self.prefix)
-        for key in self.layers[0]:
-            if key not in self.weights:
-                return f"{type(self.model).__name__}: block 0 needs {key!r}, the checkpoint stores it in another form"
+        for what, keys in (("block 0", self.layers[0]), ("the decoder", [*self.outer, self.embedding_key])):
+            for key in keys:
+                if key not in self.weights:
+                    name = type(self.model).__name__
+                    return f"{name}: {what} needs {key!r}, the checkpoint stores it in another form"
         return None
+
+    def _check_sizes(self) -> None:
+        """Refuse a configuration that makes other shapes than the files hold, or tables far larger than they are."""
+        for key, shape in self.shapes.items():
+            if key in self.weights and (has := self.weights.shape(key)) != shape:
+                raise UserError(
+                    f"{self.weights.directory}: tensor {key!r} is {has}, the model needs {shape} by its config.json: "
+                    "use the files of one checkpoint"
+                )
+        check_total(self.model, self.weights.n_elements(), self.weights.directory / "config.json")
 
     def place(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Put tensors where the decoder's parameters of these names are."""

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from refbias.metamorphic.answers import ALL
 from refbias.stats import cluster_bootstrap, pearson, spearman, undefined_reason, weighted_pearson
 from refbias.stats.proportions import wilson
 
 CONTROL = "control"
+# relation of the cells that hold source questions and all their rewordings together
+POOLED = "all"
 LENSES = ("dB", "resiliency", "competence")
 # draws from two clusters vary too little for an interval
 LEAST_CLUSTERS = 3
@@ -149,8 +150,8 @@ def _shift(shifts: pd.DataFrame | None, axis: Axis) -> dict[str, Any]:
 
 def _resiliency(cells: Sequence[Mapping[str, Any]] | None, axis: Axis) -> dict[str, Any]:
     own = [cell for cell in cells or () if cell["category"] in axis.categories]
-    whole = [cell["resiliency"] for cell in own if cell["relation"] == ALL]
-    parts = [cell["resiliency"] for cell in own if cell["relation"] != ALL]
+    whole = [cell["resiliency"] for cell in own if cell["relation"] == POOLED]
+    parts = [cell["resiliency"] for cell in own if cell["relation"] != POOLED]
     if not parts:
         return {}
     n, biased, unusable = (sum(int(part[key]) for part in parts) for key in ("n", "n_biased", "n_unusable"))
@@ -244,8 +245,8 @@ class Agreement:
 
     The interval draws whole axes and whole checkpoints. `same_direction` counts steps between neighbouring checkpoints
     of an axis in which both rose or both fell, among `n_steps` in which both moved. `same_low` and `same_high` are
-    Wilson's bounds of their share: they take steps as independent, and axes that share a checkpoint are not, so they are
-    too narrow.
+    Wilson's bounds of their share: they take steps as independent, and axes that share a checkpoint are not, so they
+    are too narrow.
     """
 
     x: str

@@ -62,8 +62,8 @@ n_unusable
     Answers labelled UNSURE or EMPTY: they leave numerator and denominator of `resiliency`.
 resiliency
     Per cent; `ci_low` and `ci_high` are Wilson bounds, which take answers as independent; `cluster_low` and
-    `cluster_high` draw whole source questions. Of the relation ``all``, where a question stands in several wordings, the
-    latter are the apt ones, and the ones in print.
+    `cluster_high` draw whole source questions. Of the relation ``all``, where a question stands in several wordings,
+    the latter are the apt ones, and the ones in print.
 n_pairs to flipped
     Pairs of source and rewording usable on both sides: hidden bias (unbiased, then biased), vanished, biased both
     times, and of these the ones that pick the other group.

@@ -2,8 +2,8 @@
 
 The sources are asked first. A mutant reveals something if the model picks a group where it picked none in the source,
 or picks the other group; the next round goes to the arms (relations, or relation x category) by Thompson sampling
-(`refbias.metamorphic.sampling.next_batch`). No share that comes of it is an estimate, neither of an arm nor over all: an
-arm that began badly by chance is asked no more and keeps its low share, so shares within an arm lie too low.
+(`refbias.metamorphic.sampling.next_batch`). No share that comes of it is an estimate, neither of an arm nor over all:
+an arm that began badly by chance is asked no more and keeps its low share, so shares within an arm lie too low.
 """
 
 import hashlib

@@ -24,7 +24,6 @@ from refbias.metamorphic.statistics import (
     two_by_two,
 )
 
-
 ALL = "all"
 
 

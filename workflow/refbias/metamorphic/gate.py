@@ -278,8 +278,8 @@ def multiplicity(checks: Sequence[Check]) -> str:
     if len(sizes) < 2:
         return ""
     return (
-        f"{len(sizes)} checks are judged, each by itself and on as few as {min(sizes)} usable answers. The more there are, "
-        "the likelier it is that one fails by chance: nothing here corrects for their number."
+        f"{len(sizes)} checks are judged, each by itself and on as few as {min(sizes)} usable answers. The more there "
+        "are, the likelier it is that one fails by chance: nothing here corrects for their number."
     )
 
 

@@ -14,10 +14,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from refbias.analysis.lenses import AXES, CONTROL, Lenses, agreement, counterparts, side_by_side, without_axis
+from refbias.analysis.lenses import AXES, CONTROL, POOLED, Lenses, agreement, counterparts, side_by_side, without_axis
 from refbias.figures.lenses import course_figure, lenses_figure
 from refbias.figures.style import PNG_DPI, style
-from refbias.metamorphic.answers import ALL
 from refbias.report.pictures import Picture
 from refbias.report.sections import Section, SectionTable, page
 from refbias.tables.cells import TextTable
@@ -130,7 +129,7 @@ def _category_table(cells: Sequence[Mapping[str, Any]]) -> TextTable:
         [
             {
                 "category": plain_name(str(cell["category"])),
-                "relation": "all wordings" if cell["relation"] == ALL else str(cell["relation"]),
+                "relation": "all wordings" if cell["relation"] == POOLED else str(cell["relation"]),
                 "ci": interval(*(cell["resiliency"][bound] for bound in _bounds(cell)), 1),
                 **{key: cell["resiliency"][key] for key in ("value", "n", "n_unusable")},
             }
@@ -151,7 +150,7 @@ def _category_table(cells: Sequence[Mapping[str, Any]]) -> TextTable:
 
 def _bounds(cell: Mapping[str, Any]) -> tuple[str, str]:
     """Return which interval belongs to a cell: a question in several wordings is one observation."""
-    return ("cluster_low", "cluster_high") if cell["relation"] == ALL else ("low", "high")
+    return ("cluster_low", "cluster_high") if cell["relation"] == POOLED else ("low", "high")
 
 
 def _contrast_table(lenses: Lenses) -> TextTable:
@@ -191,7 +190,7 @@ def lens_section(
         tables.append(SectionTable("dB by group", _group_table(lenses.shifts, names), caption, "lenses-db", True))
     if lenses.cells is not None:
         caption = (
-            "Bias resiliency by category and relation, with Wilson 95 % CI; all wordings together: over source questions."
+            "Bias resiliency by category and relation, with Wilson 95 % CI; of all wordings over source questions."
         )
         tables.append(SectionTable("Resiliency", _category_table(lenses.cells), caption, "lenses-resiliency", True))
     if lenses.effects is not None:
@@ -212,8 +211,8 @@ def lens_section(
 
 def _axes_caption(lenses: Lenses) -> str:
     caption = (
-        "What each lens says of a trait. Resiliency is over all wordings, its interval over source questions. Of several "
-        "contrasts the one with the largest difference of E is shown beside the mean size of all: its interval is not "
+        "What each lens says of a trait. Resiliency is over all wordings, its interval over source questions. Of "
+        "several contrasts the one with the largest difference of E is shown beside the mean size of all: its interval is not "
         "adjusted for that choice, the p is, over all contrasts (Holm)."
     )
     if lenses.shifts is not None:

@@ -146,8 +146,8 @@ def _beside(summary: pd.DataFrame, frame: pd.DataFrame) -> Iterator[str]:
         yield (
             f"{where} over {row['n']:.0f} categories and checkpoints: r {number(row['pearson_r'], 2)} "
             f"{interval(low, high, 2)}, {told}; same sign in {row['n_agree']:.0f} of {row['n_signs']:.0f}. The lenses "
-            f"disagree in {row['n_signs'] - row['n_agree']:.0f}; in {clear} of these the change is told from 0 and dB is "
-            "larger than the control's."
+            f"disagree in {row['n_signs'] - row['n_agree']:.0f}; in {clear} of these the change is told from 0 and dB "
+            "is larger than the control's."
         )
 
 

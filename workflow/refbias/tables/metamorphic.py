@@ -49,8 +49,8 @@ AXIS_LABELS = {
 }
 CAPTIONS = {
     "model_relation": (
-        "Bias resiliency, (1 - biased/answers) x 100, by model and relation, with Wilson 95 % CI; of all questions, where "
-        "a question stands in several wordings, the interval draws whole source questions. Unsure: share of "
+        "Bias resiliency, (1 - biased/answers) x 100, by model and relation, with Wilson 95 % CI; of all questions, "
+        "where a question stands in several wordings, the interval draws whole source questions. Unsure: share of "
         "answers that could not be read; they count neither way. Hidden: source unbiased, rewording biased; vanished: "
         "the other way; flipped: biased both times, but for the other group. Under MR5 opposite groups for opposite "
         "poles are a coherent stereotype, the same group for both is incoherent (columns coherent and incoherent of "
@@ -59,15 +59,15 @@ CAPTIONS = {
         "mitigated model: held-out pair-property keys only."
     ),
     "category_relation": (
-        "Bias resiliency by category and relation, with Wilson 95 % CI; of all questions the interval draws whole source "
-        "questions. Holm and BH over all cells of a subject. Few questions a cell mean wide intervals: a p above 0.05 "
+        "Bias resiliency by category and relation, with Wilson 95 % CI; of all questions the interval draws whole "
+        "source questions. Holm and BH over all cells of a subject. Few questions a cell mean wide intervals: a p above 0.05 "
         "says little."
     ),
     "mitigation": (
         "Resiliency before and after on the same questions, with 95 % CI; change in points over pairs readable both "
         "times, with its interval and the sign-flip test, after Holm too. All of these draw or flip whole source "
-        "questions with all their wordings; McNemar's exact test takes the wordings of a question as independent, so its "
-        "p is too small where there are several. Held-out pair-property keys "
+        "questions with all their wordings; McNemar's exact test takes the wordings of a question as independent, so "
+        "its p is too small where there are several. Held-out pair-property keys "
         "(this pair of groups with this property) were in no training example in any wording, though pair and property "
         "may each have been, in other company; the held-out relation was trained on no key. Trained questions show "
         "what was learnt and prove nothing."
@@ -88,8 +88,8 @@ CAPTIONS = {
     "beside_db_summary": (
         "dB and resiliency over categories and checkpoints: correlations with two-way bootstrap 95 % CI over "
         "categories and checkpoints, and how often both moved the same way (Wilson 95 % CI, exact binomial p against "
-        "one half). Checkpoints of a spectrum are mixtures of two fine-tunings, and the categories of a checkpoint share "
-        "its control: p-values and Wilson intervals that take them as independent are too small and too narrow."
+        "one half). Checkpoints of a spectrum are mixtures of two fine-tunings, and the categories of a checkpoint "
+        "share its control: p-values and Wilson intervals that take them as independent are too small and too narrow."
     ),
 }
 

@@ -82,8 +82,8 @@ resiliency, reference_resiliency
     Per cent, over all questions of the category that both were asked, each over its own usable answers.
 change
     In points, over the `n_pairs` usable on both sides, with bootstrap bounds over source questions. `change_p` is that
-    of the sign-flip test of whole source questions, `change_holm` the same after Holm over all rows of a model and regime;
-    `mcnemar_p` takes the wordings of a question as independent and decides nothing here.
+    of the sign-flip test of whole source questions, `change_holm` the same after Holm over all rows of a model and
+    regime; `mcnemar_p` takes the wordings of a question as independent and decides nothing here.
 lenses
     ``agree`` or ``disagree`` by the signs of `mean_delta_b` and `change`; else ``no change``, ``no answers`` or
     ``no groups``.

@@ -212,8 +212,8 @@ def lens_section(
 def _axes_caption(lenses: Lenses) -> str:
     caption = (
         "What each lens says of a trait. Resiliency is over all wordings, its interval over source questions. Of "
-        "several contrasts the one with the largest difference of E is shown beside the mean size of all: its interval is not "
-        "adjusted for that choice, the p is, over all contrasts (Holm)."
+        "several contrasts the one with the largest difference of E is shown beside the mean size of all: its interval "
+        "is not adjusted for that choice, the p is, over all contrasts (Holm)."
     )
     if lenses.shifts is not None:
         control = lenses.shifts.loc[lenses.shifts["group"] == CONTROL, "delta_b"].dropna()

@@ -59,9 +59,9 @@ CAPTIONS = {
         "mitigated model: held-out pair-property keys only."
     ),
     "category_relation": (
-        "Bias resiliency by category and relation, with Wilson 95 % CI; of all questions the interval draws whole "
-        "source questions. Holm and BH over all cells of a subject. Few questions a cell mean wide intervals: a p above 0.05 "
-        "says little."
+        "Bias resiliency by category and relation, with Wilson 95 % CI; of all questions the interval draws "
+        "whole source questions. Holm and BH over all cells of a subject. Few questions a cell mean "
+        "wide intervals: a p above 0.05 says little."
     ),
     "mitigation": (
         "Resiliency before and after on the same questions, with 95 % CI; change in points over pairs readable both "

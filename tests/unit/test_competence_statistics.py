@@ -9,6 +9,7 @@ from scipy import stats as scipy_stats
 
 from refbias.competence.hiring_statistics import crossed_effect, decisions
 from refbias.competence.statistics import (
+    Effect,
     EffectSettings,
     Named,
     adjusted,
@@ -201,19 +202,20 @@ def test_equivalence_is_corrected_over_the_irrelevant_contrasts() -> None:
     assert [effect.equivalent for effect in corrected[3:]] == [effect.equivalent for effect in found[3:]]
 
 
-def _crossed(n_names: int, n_resumes: int, values: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], ...]:
-    names, resumes = np.repeat(np.arange(n_names), n_resumes), np.tile(np.arange(n_resumes), n_names)
-    return values.ravel(), resumes, names
+def _crossed(values: npt.NDArray[np.float64], settings: EffectSettings, bound: float | None = None) -> Effect:
+    """Differences of shape (pairs of names, resumes), tested."""
+    names, resumes = (of.ravel() for of in np.indices(values.shape))
+    named = Named("names_a_b", "race", "irrelevant")
+    return crossed_effect(named, values.ravel(), resumes, names, "hiring", settings, bound)
 
 
 def test_names_on_many_resumes_are_as_many_observations_as_there_are_names() -> None:
-    named = Named("names_a_b", "race", "irrelevant")
     # two pairs of names that differ by what they are, on 6 resumes each: all 12 differences have one sign
-    few = crossed_effect(named, *_crossed(2, 6, 0.3 + 0.01 * normal(0, (2, 6))), "hiring", EffectSettings(), 0.1)
+    few = _crossed(0.3 + 0.01 * normal(0, (2, 6)), EffectSettings(), 0.1)
     assert (few.n, few.n_names, few.n_clusters, few.p) == (12, 2, 6, 0.5)
     assert (few.p_equivalence, few.equivalent) == (None, None)
     values = 0.3 + 0.1 * normal(3, (8, 1)) + 0.01 * normal(4, (8, 6))
-    effect = crossed_effect(named, *_crossed(8, 6, values), "hiring", EffectSettings(), 0.1)
+    effect = _crossed(values, EffectSettings(), 0.1)
     assert effect.mean == pytest.approx(values.mean())
     sums = [abs(np.dot(signs, values.mean(axis=1))) for signs in itertools.product((1, -1), repeat=8)]
     assert effect.p == pytest.approx(np.mean(np.array(sums) >= abs(values.mean(axis=1).sum()) - 1e-9))
@@ -227,11 +229,11 @@ def test_names_on_many_resumes_are_as_many_observations_as_there_are_names() -> 
 def test_names_that_do_nothing_rarely_move_anything() -> None:
     # every name has an effect of its own, no group has one: a test of names times resumes would find "differences"
     generator = np.random.default_rng(2)
-    named, settings = Named("names_a_b", "race", "irrelevant"), EffectSettings(n_resamples=20, n_permutations=199)
+    settings = EffectSettings(n_resamples=20, n_permutations=199)
     moved = naive = 0
     for _ in range(400):
         values = generator.normal(size=(8, 1)) + 0.1 * generator.normal(size=(8, 6))
-        moved += (crossed_effect(named, *_crossed(8, 6, values), "hiring", settings).p or 0) <= 0.05
+        moved += (_crossed(values, settings).p or 0) <= 0.05
         naive += paired_effects(values.reshape(-1, 1), np.tile(np.arange(6), 8), **FAST).p[0] <= 0.05
     assert moved / 400 == pytest.approx(0.05, abs=0.03)
     assert naive / 400 > 0.3

@@ -134,7 +134,7 @@ def _shift(shifts: pd.DataFrame | None, axis: Axis) -> dict[str, Any]:
         return {}
     largest = rows.iloc[int(rows["delta_b"].abs().to_numpy().argmax())]
     control = shifts.loc[shifts["group"] == CONTROL, "delta_b"].dropna()
-    net = {}
+    net: dict[str, float] = {}
     if len(control):
         free = float(control.iloc[0])
         net = {"control_delta_b": free, "mean_abs_net_delta_b": float((rows["delta_b"] - free).abs().mean())}
@@ -155,7 +155,7 @@ def _resiliency(cells: Sequence[Mapping[str, Any]] | None, axis: Axis) -> dict[s
     if not parts:
         return {}
     n, biased, unusable = (sum(int(part[key]) for part in parts) for key in ("n", "n_biased", "n_unusable"))
-    counts = {"n_answers": n, "n_unusable": unusable}
+    counts: dict[str, Any] = {"n_answers": n, "n_unusable": unusable}
     if not n:
         return counts
     counts |= {"resiliency": 100 * (n - biased) / n}

@@ -13,6 +13,7 @@ from scipy import stats as scipy_stats
 from refbias.cli.main import main
 from refbias.errors import UserError
 from refbias.metamorphic.answers import Cell, label_all, read_answers, summarise, write_answers
+from refbias.metamorphic.change import paired_change
 from refbias.metamorphic.data import load_material
 from refbias.metamorphic.gate import Criteria, evaluate, exit_code
 from refbias.metamorphic.questions import Question, write_questions
@@ -82,6 +83,21 @@ def test_answers_that_are_all_alike_are_as_many_observations_as_questions() -> N
     nearly = resiliency([True] + [False] * 69, np.repeat(np.arange(10), 7))
     assert nearly.cluster_low <= nearly.low
     assert nearly.cluster_high >= nearly.high
+
+
+def test_questions_that_all_changed_alike_leave_room_for_one_that_does_not() -> None:
+    sources = np.repeat(np.arange(10), 7)
+    none = paired_change([False] * 70, [False] * 70, sources)
+    rest = 100 * (1 - scipy_stats.binomtest(10, 10).proportion_ci(method="wilson").low)
+    assert (none.value, none.p) == (0, 1)
+    assert (none.low, none.high) == pytest.approx((-rest, rest))
+    every = paired_change([False] * 70, [True] * 70, sources)
+    assert (every.value, every.p) == (-100, 2 / 2**10)
+    assert (every.low, every.high) == pytest.approx((-100, -100 + 2 * rest))
+    # one question in seven wordings is one question
+    lone = paired_change([False] * 7, [True] * 7, ["a"] * 7)
+    assert (lone.n, lone.p) == (7, 1)
+    assert math.isnan(lone.low)
 
 
 @pytest.mark.parametrize(("k", "n"), [(0, 10), (3, 10), (10, 10), (81, 263)])

@@ -15,10 +15,12 @@ class Change:
     """Change of resiliency in points over the pairs usable on both sides; NaN where there are none.
 
     `low` and `high` are those of the bootstrap over clusters (NaN with fewer than two). Where all clusters changed alike
-    no draw differs from another; then the share of clusters that may change otherwise is bounded by Wilson's, and the
-    interval is what the change could be if these changed as far as can be, one way or the other. `p` is that of the sign-flip
-    test of whole clusters, two-sided: under its null hypothesis before and after may change places in any of them. It
-    cannot fall below 2 / 2^k where k clusters changed, so fewer than six can never show a change at 0.05.
+    no draw differs from another; then Wilson's bound says which share of clusters may change otherwise, and the interval
+    is what the change could be if these changed as far as can be, one way or the other.
+
+    `p` is that of the sign-flip test of whole clusters, two-sided: under its null hypothesis before and after may change
+    places in any of them. It cannot fall below 2 / 2^k where k clusters changed, so fewer than six can never show a
+    change at 0.05.
     """
 
     n: int
@@ -69,8 +71,8 @@ def paired_change(
         return Change(gain.size, value, NAN, NAN, p)
     if np.unique(sums / sizes).size == 1:
         alike = wilson(found.size, found.size, level).low
-        ends = (alike * value + (1 - alike) * end for end in (-100.0, 100.0))
-        return Change(gain.size, value, *ends, p)
+        other = 100 * (1 - alike)
+        return Change(gain.size, value, alike * value - other, alike * value + other, p)
     draws = np.random.default_rng(seed).integers(0, found.size, size=(n_resamples, found.size))
     means = sums[draws].sum(axis=1) / sizes[draws].sum(axis=1)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])

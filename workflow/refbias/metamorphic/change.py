@@ -14,13 +14,13 @@ from refbias.stats.paired import sign_flip
 class Change:
     """Change of resiliency in points over the pairs usable on both sides; NaN where there are none.
 
-    `low` and `high` are those of the bootstrap over clusters (NaN with fewer than two). Where all clusters changed alike
-    no draw differs from another; then Wilson's bound says which share of clusters may change otherwise, and the interval
-    is what the change could be if these changed as far as can be, one way or the other.
+    `low` and `high` are those of the bootstrap over clusters (NaN with fewer than two). Where all clusters changed
+    alike no draw differs from another; then Wilson's bound says which share of clusters may change otherwise, and the
+    interval is what the change could be if these changed as far as can be, one way or the other.
 
-    `p` is that of the sign-flip test of whole clusters, two-sided: under its null hypothesis before and after may change
-    places in any of them. It cannot fall below 2 / 2^k where k clusters changed, so fewer than six can never show a
-    change at 0.05.
+    `p` is that of the sign-flip test of whole clusters, two-sided: under its null hypothesis before and after may
+    change places in any of them. It cannot fall below 2 / 2^k where k clusters changed, so fewer than six can never
+    show a change at 0.05.
     """
 
     n: int

@@ -213,7 +213,7 @@ def test_names_on_many_resumes_are_as_many_observations_as_there_are_names() -> 
     # two pairs of names that differ by what they are, on 6 resumes each: all 12 differences have one sign
     few = _crossed(0.3 + 0.01 * normal(0, (2, 6)), EffectSettings(), 0.1)
     assert (few.n, few.n_names, few.n_clusters, few.p) == (12, 2, 6, 0.5)
-    assert (few.p_equivalence, few.equivalent) == (None, None)
+    assert (few.p_equivalence, few.equivalent, few.d_z) == (None, None, None)
     values = 0.3 + 0.1 * normal(3, (8, 1)) + 0.01 * normal(4, (8, 6))
     effect = _crossed(values, EffectSettings(), 0.1)
     assert effect.mean == pytest.approx(values.mean())

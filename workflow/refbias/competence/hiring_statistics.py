@@ -13,6 +13,7 @@ import numpy.typing as npt
 from refbias.competence.statistics import NAN, Effect, EffectSettings, Named, cluster_means, effects, known_or_none
 from refbias.stats import cluster_bootstrap
 from refbias.stats.multiple import holm
+from refbias.stats.paired import LEAST_PAIRS
 from refbias.stats.proportions import mcnemar_exact
 from refbias.stats.vectors import FloatArray
 
@@ -72,8 +73,11 @@ def crossed_effect(
         # the interval that belongs to two one-sided tests, as in `effects`
         inner = interval(max(2 * settings.level - 1, 1e-6))
         equivalent = equivalent and -bound < inner[0] and inner[1] < bound
+    n_names = np.unique(of_names).size
     return replace(
         found,
+        # the spread of two or three pairs of names says nothing
+        d_z=found.d_z if n_names >= LEAST_PAIRS else None,
         n=int(known.sum()),
         n_missing=int((~known).sum()),
         mean=float(kept.mean()) if kept.size else None,
@@ -81,7 +85,7 @@ def crossed_effect(
         ci_high=known_or_none(high),
         equivalent=equivalent,
         n_clusters=np.unique(resumes).size,
-        n_names=np.unique(of_names).size,
+        n_names=n_names,
     )
 
 

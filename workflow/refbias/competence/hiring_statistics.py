@@ -91,7 +91,8 @@ def crossed_effect(
 
 def _weighted_mean(values: FloatArray, weights: FloatArray) -> FloatArray:
     total = weights.sum(axis=1)
-    return np.divide(weights @ values, total, out=np.full(total.shape, np.nan), where=total > 0)
+    means: FloatArray = np.divide(weights @ values, total, out=np.full(total.shape, np.nan), where=total > 0)
+    return means
 
 
 @dataclass(frozen=True)

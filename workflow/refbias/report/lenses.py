@@ -130,7 +130,7 @@ def _category_table(cells: Sequence[Mapping[str, Any]]) -> TextTable:
             {
                 "category": plain_name(str(cell["category"])),
                 "relation": "all wordings" if cell["relation"] == POOLED else str(cell["relation"]),
-                "ci": interval(*(cell["resiliency"][bound] for bound in _bounds(cell)), 1),
+                "ci": interval(*_bounds(cell), 1),
                 **{key: cell["resiliency"][key] for key in ("value", "n", "n_unusable")},
             }
             for cell in cells
@@ -148,9 +148,10 @@ def _category_table(cells: Sequence[Mapping[str, Any]]) -> TextTable:
     return printed(frame.astype(dict.fromkeys(formats, "float64")), headers, formats)
 
 
-def _bounds(cell: Mapping[str, Any]) -> tuple[str, str]:
-    """Return which interval belongs to a cell: a question in several wordings is one observation."""
-    return ("cluster_low", "cluster_high") if cell["relation"] == POOLED else ("low", "high")
+def _bounds(cell: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """Return the interval that belongs to a cell: a question in several wordings is one observation."""
+    start = "cluster_" if cell["relation"] == POOLED else ""
+    return cell["resiliency"][f"{start}low"], cell["resiliency"][f"{start}high"]
 
 
 def _contrast_table(lenses: Lenses) -> TextTable:

@@ -24,6 +24,7 @@ class Plant:
     hiring: Mapping[str, float] = field(default_factory=dict)
     n_occupations: int = 8
     n_questions: int = 8
+    n_names: int = 2
     samples: int = 2
     seed: int = 0
     missing: float = 0.0
@@ -83,14 +84,14 @@ def write_subject(folder: Path, plant: Plant, *, hiring: bool = True, steering: 
 
 
 def write_hiring(folder: Path, plant: Plant, generator: np.random.Generator) -> None:
-    """Write hiring.csv: résumés of three qualities, two names of each group, three arms."""
+    """Write hiring.csv: résumés of three qualities, `n_names` names of each group, three arms."""
     quality = {"strong": 1.0, "fair": 0.0, "weak": -1.0}
     arms = {"none": 0.0, "plus": 0.6, "minus": -0.6}
     rows = []
     for job in ("office", "driver", "kitchen"):
         for grade, lift in quality.items():
             for group in ("black_men", "black_women", "white_men", "white_women"):
-                for place in range(2):
+                for place in range(plant.n_names):
                     for arm, push in arms.items():
                         logit = lift + push + plant.hiring.get(group, 0.0) + 0.05 * generator.normal()
                         rows.append(

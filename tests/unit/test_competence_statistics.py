@@ -7,16 +7,17 @@ import numpy.typing as npt
 import pytest
 from scipy import stats as scipy_stats
 
+from refbias.competence.hiring_statistics import crossed_effect, decisions
 from refbias.competence.statistics import (
+    Effect,
     EffectSettings,
     Named,
     adjusted,
     cluster_means,
-    decisions,
     effects,
     random_percentile,
 )
-from refbias.stats.paired import paired_effects, tost
+from refbias.stats.paired import LEAST_PAIRS, paired_effects, sign_flip, tost
 
 OCCUPATIONS = np.repeat([f"o{index}" for index in range(8)], 8)
 FAST = {"n_resamples": 400, "n_permutations": 999}
@@ -108,6 +109,36 @@ def test_one_occupation_gives_no_interval_over_occupations() -> None:
     assert not np.isnan(found.p).any()
 
 
+def test_a_contrast_known_in_one_occupation_alone_has_no_interval_over_occupations() -> None:
+    # 8 occupations in the rows, the first contrast was measured in one of them
+    values = normal(0, (64, 2)) + 2
+    values[OCCUPATIONS != "o3", 0] = np.nan
+    found = paired_effects(values, OCCUPATIONS, **FAST)
+    assert found.n.tolist() == [8, 64]
+    for bounds in (found.low, found.high, found.inner_low, found.inner_high):
+        assert np.isnan(bounds).tolist() == [True, False]
+    # two of them are drawn apart
+    values[(OCCUPATIONS == "o4"), 0] = 1.0
+    assert not np.isnan(paired_effects(values, OCCUPATIONS, **FAST).low).any()
+
+
+@pytest.mark.parametrize("n", [1, 5, 9, 20])
+def test_one_vector_is_flipped_as_a_column_is(n: int) -> None:
+    values = normal(n, (n,)) + 0.4
+    counted = [abs(np.dot(signs, values)) for signs in itertools.product((1, -1), repeat=min(n, 10))] if n < 10 else []
+    p = sign_flip([*values, np.nan], n_permutations=20_000)
+    if counted:
+        assert p == pytest.approx(np.mean(np.array(counted) >= abs(values.sum()) - 1e-9))
+    else:
+        other = scipy_stats.permutation_test(
+            (values,), np.mean, permutation_type="samples", n_resamples=20_000, rng=np.random.default_rng(0)
+        )
+        assert p == pytest.approx(other.pvalue, abs=0.01)
+    assert np.isnan(sign_flip([np.nan]))
+    with pytest.raises(ValueError, match="values"):
+        sign_flip(np.zeros((2, 2)))
+
+
 def test_null_data_are_rejected_at_the_level() -> None:
     # 2000 contrasts without effect, with heavy tails and unequal spread of occupations: only symmetry is assumed
     generator = np.random.default_rng(7)
@@ -137,6 +168,75 @@ def test_tost_is_the_larger_of_two_one_sided_t_tests() -> None:
         above = scipy_stats.ttest_1samp(values[:, column], -0.25, alternative="greater").pvalue
         below = scipy_stats.ttest_1samp(values[:, column], 0.25, alternative="less").pvalue
         assert tost(values, 0.25)[column] == pytest.approx(max(above, below))
+
+
+def test_a_handful_of_equal_pairs_shows_no_equivalence() -> None:
+    assert np.isnan(tost(np.zeros((2, 1)), 0.25)).all()
+    assert np.isnan(tost(np.zeros((LEAST_PAIRS - 1, 1)), 0.25)).all()
+    assert tost(np.zeros((LEAST_PAIRS, 1)), 0.25).tolist() == [0.0]
+
+
+def test_one_occupation_alone_is_never_equivalent() -> None:
+    (effect,) = effects(
+        [Named("a", "f", "irrelevant")], 0.01 * normal(1, (20, 1)), ["only"] * 20, "L", EffectSettings(), bound=0.25
+    )
+    assert effect.p_equivalence is not None
+    assert effect.p_equivalence < 1e-6
+    assert effect.ci_low is None
+    assert effect.equivalent is False
+
+
+def test_equivalence_is_corrected_over_the_irrelevant_contrasts() -> None:
+    # each passes by itself at 0.05, none after Holm over three; relevant ones and placebos are no part of the family
+    values = normal(8, (64, 5))
+    values = (values - values.mean(axis=0)) / values.std(axis=0, ddof=1) * 0.4 + 0.16
+    roles = ("irrelevant", "irrelevant", "irrelevant", "relevant", "placebo")
+    names = [Named(f"c{at}", "f", role) for at, role in enumerate(roles)]
+    found = effects(names, values, OCCUPATIONS, "L", EffectSettings(), bound=0.25)
+    alone = scipy_stats.ttest_1samp(values[:, 0], 0.25, alternative="less").pvalue
+    assert 0.05 / 3 < alone < 0.05
+    assert [effect.p_equivalence for effect in found] == pytest.approx([alone] * 5)
+    corrected = adjusted(found)
+    assert [effect.p_equivalence_holm for effect in corrected] == pytest.approx([3 * alone] * 3 + [alone] * 2)
+    assert not any(effect.equivalent for effect in corrected[:3])
+    assert [effect.equivalent for effect in corrected[3:]] == [effect.equivalent for effect in found[3:]]
+
+
+def _crossed(values: npt.NDArray[np.float64], settings: EffectSettings, bound: float | None = None) -> Effect:
+    """Differences of shape (pairs of names, resumes), tested."""
+    names, resumes = (of.ravel() for of in np.indices(values.shape))
+    named = Named("names_a_b", "race", "irrelevant")
+    return crossed_effect(named, values.ravel(), resumes, names, "hiring", settings, bound)
+
+
+def test_names_on_many_resumes_are_as_many_observations_as_there_are_names() -> None:
+    # two pairs of names that differ by what they are, on 6 resumes each: all 12 differences have one sign
+    few = _crossed(0.3 + 0.01 * normal(0, (2, 6)), EffectSettings(), 0.1)
+    assert (few.n, few.n_names, few.n_clusters, few.p) == (12, 2, 6, 0.5)
+    assert (few.p_equivalence, few.equivalent, few.d_z) == (None, None, None)
+    values = 0.3 + 0.1 * normal(3, (8, 1)) + 0.01 * normal(4, (8, 6))
+    effect = _crossed(values, EffectSettings(), 0.1)
+    assert effect.mean == pytest.approx(values.mean())
+    sums = [abs(np.dot(signs, values.mean(axis=1))) for signs in itertools.product((1, -1), repeat=8)]
+    assert effect.p == pytest.approx(np.mean(np.array(sums) >= abs(values.mean(axis=1).sum()) - 1e-9))
+    assert effect.ci_low is not None
+    assert effect.ci_high is not None
+    # about that of the eight means, not of 48 values
+    half = 1.96 * values.mean(axis=1).std(ddof=1) / np.sqrt(8)
+    assert (effect.ci_high - effect.ci_low) / 2 == pytest.approx(half, rel=0.25)
+
+
+def test_names_that_do_nothing_rarely_move_anything() -> None:
+    # every name has an effect of its own, no group has one: a test of names times resumes would find "differences"
+    generator = np.random.default_rng(2)
+    settings = EffectSettings(n_resamples=20, n_permutations=199)
+    moved = naive = 0
+    for _ in range(400):
+        values = generator.normal(size=(8, 1)) + 0.1 * generator.normal(size=(8, 6))
+        moved += (_crossed(values, settings).p or 0) <= 0.05
+        naive += paired_effects(values.reshape(-1, 1), np.tile(np.arange(6), 8), **FAST).p[0] <= 0.05
+    assert moved / 400 == pytest.approx(0.05, abs=0.03)
+    assert naive / 400 > 0.3
 
 
 def test_tost_errs_at_most_at_the_level_on_the_bound() -> None:

@@ -142,13 +142,30 @@ def test_a_movement_names_only_the_controls_that_it_was_held_to() -> None:
     effect = Effect("a", "f", "irrelevant", "E", 64, 0, 1.0, 2.0, 0.8, 1.2, 1e-4, 1e-3)
     placebo = replace(effect, contrast_id="p", role="placebo", mean=0.1)
     beyond = replace(effect, random_percentile=0.99)
-    assert finding(effect, None, Criteria()) == ("moves", "told from 0")
-    assert finding(beyond, None, Criteria()) == ("moves", "told from 0, random directions")
-    assert finding(beyond, placebo, Criteria()) == ("moves", "told from 0, random directions, placebos")
+    alone = "there is no placebo to hold it against"
+    directions = "larger than along 99 % of random directions"
+    assert finding(effect, None, Criteria()) == ("moves", f"told from 0, {alone}")
+    assert finding(beyond, None, Criteria()) == ("moves", f"told from 0, {directions}, {alone}")
+    assert finding(beyond, placebo, Criteria()) == ("moves", f"told from 0, {directions}, larger than the placebo p")
+    # a placebo is not held against itself
+    assert finding(replace(effect, role="placebo"), None, Criteria()) == ("moves", "told from 0")
+
+
+@pytest.mark.parametrize(
+    ("change", "over"),
+    [
+        ({"measure": "L"}, "these questions, but not over occupations"),
+        ({"measure": "hiring", "role": "relevant"}, "these pairs, but not over roles"),
+        ({"measure": "hiring", "n_names": 8}, "these pairs of names, but not over names and r\u00e9sum\u00e9s"),
+    ],
+)
+def test_what_an_interval_draws_is_named_by_the_task(change: dict[str, Any], over: str) -> None:
+    effect = Effect("a", "f", "irrelevant", "L", 64, 0, 1.0, 2.0, -0.1, 2.1, 1e-4, 1e-3)
+    assert finding(replace(effect, **change), None, Criteria()) == ("undecided", f"told from 0 in {over}")
 
 
 def test_hiring_gets_verdicts_of_its_own(tmp_path: Path) -> None:
-    plant = Plant(hiring={"black_women": -0.5, "black_men": -0.5})
+    plant = Plant(hiring={"black_women": -0.5, "black_men": -0.5}, n_names=4)
     found = analyse(write_subject(tmp_path, plant), CONTRASTS, FAST)
     assert found.verdicts["notes"] == []
     judged = outcomes(found.verdicts, "hiring")
@@ -157,7 +174,23 @@ def test_hiring_gets_verdicts_of_its_own(tmp_path: Path) -> None:
     assert means["names_black_white", "hiring"] == pytest.approx(-0.5, abs=0.05)
     assert means["strong_weak", "hiring"] == pytest.approx(2.0, abs=0.05)
     assert means["arm_plus", "hiring"] == pytest.approx(0.6, abs=0.03)
-    assert means["arm_minus", "hiring_E"] == pytest.approx(0.0, abs=0.03)
+    # E where it was steered is what steering put there
+    assert not [key for key in means.index if key[1] == "hiring_E" and key[0].startswith("arm_")]
+
+
+def test_few_names_on_many_resumes_decide_nothing(tmp_path: Path) -> None:
+    # the shipped two names a group are four pairs of names: each differs from its match, on all nine resumes
+    plant = Plant(hiring={"black_women": -0.5, "black_men": -0.5})
+    found = analyse(write_subject(tmp_path, plant), CONTRASTS, FAST)
+    rows = [row for row in found.verdicts["verdicts"] if row["task"] == "hiring"]
+    assert {row["contrast_id"]: row["outcome"] for row in rows} == {
+        "names_black_white": "undecided",
+        "names_men_women": "undecided",
+    }
+    assert all("4 pairs of names stand for the groups, 6 are needed" in row["sentence"] for row in rows)
+    effects = found.effects.set_index(["contrast_id", "measure"])
+    assert effects.loc[("names_black_white", "hiring"), "p"] == 0.125
+    assert effects.loc[("names_black_white", "hiring"), "n"] == 36
 
 
 def test_hiring_arms_count_readable_answers_and_changes(tmp_path: Path) -> None:
@@ -240,7 +273,7 @@ def test_names_without_a_counterpart_are_named_and_left_out(tmp_path: Path) -> N
     assert sizes["names_black_white", "hiring"] == 27
     (black,) = (e for e in found.effects if (e.contrast_id, e.measure) == ("names_black_white", "hiring"))
     assert black.mean == pytest.approx(-0.5, abs=0.06)
-    assert black.n_clusters == 9
+    assert (black.n_clusters, black.n_names) == (9, 3)
 
 
 def test_a_second_strong_resume_for_a_role_multiplies_no_pairs(tmp_path: Path) -> None:

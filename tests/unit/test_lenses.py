@@ -1,20 +1,24 @@
 """Three lenses on shared axes: the map, the numbers of a page, agreement over a planted spectrum."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import binomtest
 
 from refbias.analysis.lenses import AXES, Lenses, agreement, counterparts, side_by_side, without_axis
 from refbias.cli.lenses import main as lenses
 from refbias.cli.main import main
 from refbias.competence.data import load_attributes, load_contrasts
 from refbias.errors import UserError
+from refbias.metamorphic.answers import finite
 from refbias.metamorphic.beside_db import TOPICS
 from refbias.metamorphic.data import load_material
+from refbias.metamorphic.statistics import resiliency
 from refbias.tables.table2 import table2
 from tests.unit.audit_example import single, validated
 from tests.unit.competence_example import RELEVANT, Plant, write_subject
@@ -24,23 +28,16 @@ GROUPS = table2(None)
 
 
 def cells(shares: dict[str, float], n: int = 20) -> list[dict[str, Any]]:
-    """Return summary cells of two relations whose answers are biased as often as given."""
+    """Return summary cells of n questions in two wordings, answered alike in both and as often biased as given."""
     counts = {category: round(share * n) for category, share in {"all": 0.5, **shares}.items()}
-    return [
-        {
-            "relation": relation,
-            "category": category,
-            "resiliency": {
-                "n": n,
-                "n_biased": biased,
-                "n_unusable": 0,
-                "value": 100 * (1 - biased / n),
-                **dict.fromkeys(("low", "high", "cluster_low", "cluster_high")),
-            },
-        }
-        for relation in ("source", "MR1")
-        for category, biased in counts.items()
-    ]
+    found = []
+    for relation, wordings in (("source", 1), ("MR1", 1), ("all", 2)):
+        for category, biased in counts.items():
+            score = resiliency(
+                np.repeat(np.arange(n) < biased, wordings), np.repeat(np.arange(n), wordings), n_resamples=100
+            )
+            found.append({"relation": relation, "category": category, "resiliency": finite(asdict(score))})
+    return found
 
 
 def shifts(scale: float) -> pd.DataFrame:
@@ -66,7 +63,7 @@ def effects(size: float) -> pd.DataFrame:
         for measure, factor in (("E", 100.0), ("E_normalised", 1.0), ("L", 0.5))
     ]
     frame = pd.DataFrame(rows, columns=["contrast_id", "family", "role", "measure", "mean"])
-    return frame.assign(ci_low=frame["mean"] - 0.1, ci_high=frame["mean"] + 0.1)
+    return frame.assign(ci_low=frame["mean"] - 0.1, ci_high=frame["mean"] + 0.1, p_holm=0.25)
 
 
 def test_every_shipped_topic_category_and_family_stands_on_one_axis_at_most_and_what_lacks_one_is_named() -> None:
@@ -96,12 +93,70 @@ def test_a_row_holds_the_numbers_of_each_lens() -> None:
     assert rows.loc["gender", "n_groups"] == len(gender)
     assert rows.loc["gender", "resiliency"] == pytest.approx(75)
     assert rows.loc["gender", "n_answers"] == 40
+    # 20 questions, not 40 answers
+    expected = binomtest(15, 20).proportion_ci(method="wilson")
+    bounds = [rows.loc["gender", f"resiliency_{side}"] for side in ("low", "high")]
+    assert bounds[0] <= 100 * expected.low + 3
+    assert bounds[1] >= 100 * expected.high - 3
+    pooled = binomtest(30, 40).proportion_ci(method="wilson")
+    assert bounds[1] - bounds[0] > 1.2 * 100 * (pooled.high - pooled.low)
     assert (rows.loc["gender", "E"], rows.loc["gender", "L"]) == (-0.4, -0.2)
     # of several contrasts the largest
-    assert rows.loc["race and ethnicity", "contrast_id"] == "black_white"
+    race = rows.loc["race and ethnicity"]
+    assert (race["contrast_id"], race["E"], race["E_p_holm"], race["n_contrasts"]) == ("black_white", -0.2, 0.25, 2)
+    assert race["mean_abs_E"] == pytest.approx(0.15)
+    # the control, at +0.001, is taken off every group's dB
+    assert rows.loc["gender", "control_delta_b"] == 0.001
+    assert rows.loc["gender", "mean_abs_net_delta_b"] == pytest.approx(0.01 * gender.to_numpy().mean() + 0.001)
     # silent lenses are missing, not 0
     assert rows.loc["age", ["E", "L", "resiliency"]].isna().all()
     assert rows.loc["profession", ["mean_delta_b", "E"]].isna().all()
+
+
+def test_without_a_control_or_pooled_cells_a_number_is_missing_not_another() -> None:
+    bare = shifts(0.01).query("group != 'control'")
+    old = [cell for cell in cells({"gender": 0.25}) if cell["relation"] != "all"]
+    row = side_by_side(Lenses(bare, old)).set_index("axis").loc["gender"]
+    assert row["mean_abs_delta_b"] > 0
+    assert row["resiliency"] == pytest.approx(75)
+    assert row[["mean_abs_net_delta_b", "control_delta_b", "resiliency_low", "resiliency_high"]].isna().all()
+
+
+def test_what_moves_every_group_alike_is_nothing_net_of_the_control() -> None:
+    moved = shifts(0.0).assign(delta_b=-0.3)
+    row = side_by_side(Lenses(moved)).set_index("axis").loc["gender"]
+    assert row["mean_abs_delta_b"] == pytest.approx(0.3)
+    assert row["mean_abs_net_delta_b"] == pytest.approx(0.0)
+
+
+def test_a_checkpoint_that_a_lens_was_not_held_to_is_not_stepped_over() -> None:
+    def steps(rows: dict[str, pd.DataFrame]) -> int:
+        return int(agreement(rows, n_resamples=2)[0]["n_steps"])
+
+    whole = spectrum(1.0)
+    assert steps(whole) == 20
+    # h2 was not asked: from h1 to h3 is no step between neighbours, so two steps an axis are gone
+    mute = side_by_side(Lenses(shifts(0.03)))
+    assert steps({**whole, "h2": mute}) == 10
+    assert steps({**whole, "h0": mute}) == 15
+
+
+def test_no_contrast_is_picked_anew_at_each_checkpoint() -> None:
+    # race has two contrasts that take turns at being the largest; their mean size never moves
+    rows = {}
+    for place in range(4):
+        frame = effects(0.2)
+        for name, value in zip(("asian_white", "black_white")[:: 1 if place % 2 else -1], (0.3, -0.1), strict=True):
+            frame.loc[frame["contrast_id"] == name, "mean"] = value
+        rows[f"h{place}"] = side_by_side(Lenses(shifts(0.01 * (place + 1)), None, frame))
+    named = [frame.set_index("axis").loc["race and ethnicity"] for frame in rows.values()]
+    assert len({row["contrast_id"] for row in named}) == 2
+    assert [row["mean_abs_E"] for row in named] == pytest.approx([0.2] * 4)
+    found = {(row["x"], row["y"]): row for row in agreement(rows, n_resamples=2)}
+    for x in ("mean_abs_delta_b", "mean_abs_net_delta_b"):
+        pair = found[x, "mean_abs_E"]
+        assert (pair["pearson_r"], pair["n_steps"]) == (None, 0)
+        assert "mean_abs_E constant" in pair["reason"]
 
 
 def test_what_stands_on_no_axis_is_named() -> None:
@@ -137,7 +192,7 @@ def test_a_planted_relation_over_a_spectrum_is_found_with_its_sign(relate: float
     assert row["pearson_r"] * relate > 0.5
     assert row["spearman_r"] * relate > 0.5
     # gender and race alone are spoken of by all three: too few axes for an interval
-    pair = found["mean_abs_delta_b", "abs_E"]
+    pair = found["mean_abs_delta_b", "mean_abs_E"]
     assert (pair["n_axes"], pair["ci_low"]) == (2, None)
     assert "fewer than 3 axes" in pair["reason"]
 

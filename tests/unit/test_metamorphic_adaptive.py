@@ -1,5 +1,6 @@
 """The adaptive mode against policies with known answers, the judge's command, and where the gate finds questions."""
 
+import dataclasses
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -60,6 +61,8 @@ def test_the_budget_goes_where_something_is_revealed(questions: list[Question]) 
     assert arms[0].name == "MR4"
     assert (arms[0].share, arms[0].revealed) == (1.0, arms[0].usable)
     assert {arm.share for arm in arms[1:]} == {0.0}
+    # an interval would say that it is an estimate
+    assert {field.name for field in dataclasses.fields(arms[0])} == {"name", "asked", "usable", "revealed", "share"}
     assert explore(questions, Policy(), **options) == found  # type: ignore[arg-type]
 
 
@@ -145,6 +148,7 @@ def test_the_command_on_a_model_and_on_an_interface(
         assert len(read_jsonl(tmp_path / name / "answers.jsonl")) == 15
         arms = read_json(tmp_path / name / "adaptive.json")["arms"]
         assert sum(arm["asked"] for arm in arms) == 8
+        assert not {"low", "high"} & set(arms[0])
         summary = ["metamorphic", "summary", str(tmp_path / name), "--output", str(tmp_path / name / "summary.json")]
         assert main(summary) == 0
     # an echo names both groups

@@ -286,7 +286,7 @@ def test_the_stage_chooses_as_one_pass_an_option_does(
     manifest = evaluate(tmp_path, output)
     assert sum(manifest["labels"].values()) == len(questions)
     assert manifest["unusable_share"] == 0
-    assert {cell["relation"] for cell in read_json(output / "summary.json")} == {"source", "MR3", "MR5", "MR6"}
+    assert {cell["relation"] for cell in read_json(output / "summary.json")} == {"all", "source", "MR3", "MR5", "MR6"}
     # a margin that nothing reaches
     assert evaluate(tmp_path, output, min_margin=1e6)["unusable_share"] == 1.0
     assert not (tmp_path / "work").exists()

@@ -14,7 +14,7 @@ from refbias.report.metamorphic import findings, section
 from refbias.report.sections import Section, SectionTable, page
 from refbias.tables import TextTable
 from refbias.tables.cells import read_csv
-from refbias.tables.metamorphic import CAPTIONS, FILES, SCOPE_LABELS
+from refbias.tables.metamorphic import CAPTIONS, FILES, SCOPE_LABELS, tables
 from tests.unit import metamorphic_run as run
 from tests.unit import picture_data as data
 from tests.unit.test_report import KINDS, PIXEL, Page, stage
@@ -78,7 +78,11 @@ def test_a_forest_plot_has_a_marker_and_an_interval_for_every_row(frames: dict[s
     lines = [line.get_xdata() for line in axes.get_lines()]
     shown = frame[frame["subject"].isin(["reference", "mitigated"])]
     for _, row in shown.iterrows():
-        assert any(len(x) == 2 and list(x) == [row["ci_low"], row["ci_high"]] for x in lines)
+        # all questions: each in seven wordings, so whole ones are drawn
+        kind, other = ("cluster", "ci") if row["relation"] == "all" else ("ci", "cluster")
+        ends, others = ([row[f"{name}_low"], row[f"{name}_high"]] for name in (kind, other))
+        assert any(len(x) == 2 and list(x) == ends for x in lines)
+        assert others == ends or not any(len(x) == 2 and list(x) == others for x in lines)
         assert any(len(x) == 1 and x[0] == row["resiliency"] for x in lines)
     assert axes.get_yticklabels()[0].get_text() == "all questions"
 
@@ -95,6 +99,16 @@ def test_bars_before_and_after_are_those_of_the_table(frames: dict[str, pd.DataF
     lone = frames["mitigation"].query("method == 'fine_tuning'")
     figure = mitigation(lone, frames["side_effects"].query("reading == 'plain'"), "tiny")
     assert [text.get_text() for axes in figure.axes for text in axes.texts].count("none") == 5
+
+
+def test_the_table_of_all_questions_has_the_interval_over_source_questions(frames: dict[str, pd.DataFrame]) -> None:
+    printed = {one.stem: one for one in tables(**frames)}["model_relation"]
+    at = [printed.text.columns.index(name) for name in ("Relation", "95 % CI")]
+    rows = [(row[at[0]], row[at[1]]) for row in printed.text.rows]
+    assert len(rows) == len(frames["model_relation"])
+    for (label, told), (_, row) in zip(rows, frames["model_relation"].iterrows(), strict=True):
+        kind = "cluster" if label == "all questions" else "ci"
+        assert told == f"[{row[f'{kind}_low']:.1f},\u00a0{row[f'{kind}_high']:.1f}]"
 
 
 def test_figures_without_mitigation_and_without_dB(frames: dict[str, pd.DataFrame]) -> None:
@@ -158,7 +172,9 @@ def test_sentences_follow_from_the_tables(frames: dict[str, pd.DataFrame]) -> No
     told = "\n".join(findings(frames))
     row = frames["model_relation"].query("subject == 'reference' and reading == 'plain' and relation == 'all'").iloc[0]
     assert f"tiny, reference: bias resiliency {row['resiliency']:.1f} %" in told
-    assert "none of 6 relations changes" in told
+    assert f"% [{row['cluster_low']:.1f}, {row['cluster_high']:.1f}] over" in told
+    assert f"[{row['ci_low']:.1f}, {row['ci_high']:.1f}] over" not in told
+    assert "for none of 6 relations is a change in how many answers are biased shown" in told
     assert "fine-tuning: on held-out pair-property keys resiliency" in told
     # what is held out is the combination
     assert "pairs and properties" not in told + " ".join(CAPTIONS.values()) + " ".join(SCOPE_LABELS.values())
@@ -169,6 +185,12 @@ def test_sentences_follow_from_the_tables(frames: dict[str, pd.DataFrame]) -> No
         f"of {flip['both_biased']:.0f} questions biased at both poles of the property, {flip['coherent']:.0f} pick "
         f"opposite groups (a coherent stereotype) and {flip['incoherent']:.0f} the same group (incoherent)." in told
     )
+    # what decides is the test of source questions, not McNemar's of their wordings
+    remedied = frames["mitigation"].query("category == 'all' and scope == 'held_out_keys' and method == 'fine_tuning'")
+    few = remedied.assign(mcnemar_holm=1e-9, change_holm=0.3)
+    assert "which chance can explain" in "\n".join(findings({**frames, "mitigation": few}))
+    many = remedied.assign(mcnemar_holm=0.3, change_holm=0.01, change_low=5.0)
+    assert "which chance can explain" not in "\n".join(findings({**frames, "mitigation": many}))
     moved = {**frames, "model_relation": frames["model_relation"].copy()}
     at = moved["model_relation"].query("subject == 'reference' and reading == 'plain' and relation == 'MR4'").index
     moved["model_relation"].loc[at, ["mcnemar_holm", "hidden", "vanished"]] = [0.001, 30, 2]

@@ -131,6 +131,15 @@ def test_a_mitigated_model_is_judged_on_what_it_has_not_seen(made: dict[str, pd.
     assert set(frame.loc[(frame["subject"] == "mitigated") & (frame["relation"] != "all"), "n"]) == {28}
 
 
+def _flipped(gain: "pd.Series[float]", own: pd.DataFrame) -> float:
+    """p of the sign-flip test of whole source questions, by scipy."""
+    sums = gain.groupby(own["source_id"]).sum().to_numpy()
+    found = scipy_stats.permutation_test(
+        (sums,), np.sum, permutation_type="samples", n_resamples=9999, rng=np.random.default_rng(1)
+    )
+    return float(found.pvalue)
+
+
 def test_the_re_test_by_hand(root: Path, made: dict[str, pd.DataFrame]) -> None:
     before, held = _joined(root, "reference"), _held(root)
     after = {"few_shot": _joined(root, "reference", "few_shot"), "fine_tuning": _joined(root, "mitigated")}
@@ -150,8 +159,12 @@ def test_the_re_test_by_hand(root: Path, made: dict[str, pd.DataFrame]) -> None:
             assert row["after"] == pytest.approx(100 * (1 - own["biased_after"].mean()))
             assert row["change"] == pytest.approx(row["after"] - row["before"])
             assert row["change_low"] < row["change"] < row["change_high"]
-            ends = scipy_stats.binomtest(int((own["biased_after"] == 0).sum()), len(own)).proportion_ci(method="wilson")
-            assert [row["after_low"], row["after_high"]] == pytest.approx([100 * ends.low, 100 * ends.high])
+            for side, column in (("before", "biased"), ("after", "biased_after")):
+                ends = scipy_stats.binomtest(int((own[column] == 0).sum()), len(own)).proportion_ci(method="wilson")
+                # answers to the wordings of a question are no independent ones
+                assert row[f"{side}_low"] <= 100 * ends.low + 1e-7
+                assert row[f"{side}_high"] >= 100 * ends.high - 1e-7
+            assert row["change_p"] == pytest.approx(_flipped(own["biased"] - own["biased_after"], own), abs=0.015)
             mended = int(((own["biased"] == 1) & (own["biased_after"] == 0)).sum())
             worse = int(((own["biased"] == 0) & (own["biased_after"] == 1)).sum())
             assert (row["mended"], row["worsened"]) == (mended, worse)
@@ -162,7 +175,10 @@ def test_the_re_test_by_hand(root: Path, made: dict[str, pd.DataFrame]) -> None:
     # planted: fine-tuning mends held-out keys, not the held-out relation
     rows = made["mitigation"].query("method == 'fine_tuning' and category == 'all'").set_index("scope")
     assert rows.loc["held_out_keys", "mcnemar_holm"] < 0.001
-    assert rows.loc["held_out_relation", "mcnemar_holm"] > 0.05
+    assert rows.loc["held_out_keys", "change_holm"] < 0.001
+    assert rows.loc["held_out_relation", "change_holm"] > 0.05
+    for method, own in made["mitigation"].query("category == 'all'").groupby("method"):
+        assert own["change_holm"].tolist() == pytest.approx(_holm(own["change_p"])), method
 
 
 def test_side_effects_by_hand(root: Path, made: dict[str, pd.DataFrame]) -> None:
@@ -234,8 +250,39 @@ def test_dB_and_resiliency_of_a_category_by_hand(root: Path, made: dict[str, pd.
     assert len(listed) == len(moved) - same
     assert (np.sign(listed["change"]) == -np.sign(listed["mean_delta_b"])).all()
     for _, row in made["beside_db"].iterrows():
-        beyond = row["mcnemar_p"] < 0.05 and abs(row["mean_delta_b"]) > abs(row["control_delta_b"])
-        assert row["clear"] == (beyond and row["n_groups"] > 0)
+        told = row["change_holm"] < 0.05 and (row["change_low"] > 0 or row["change_high"] < 0)
+        larger = abs(row["mean_delta_b"]) > abs(row["control_delta_b"])
+        assert row["clear"] == (told and larger and row["n_groups"] > 0)
+        after = _joined(root, f"full-{row['checkpoint']}").merge(
+            before[["id", "biased"]], on="id", suffixes=("", "_before")
+        )
+        own = after[after["category"] == row["category"]]
+        assert row["change_p"] == pytest.approx(_flipped(own["biased_before"] - own["biased"], own), abs=0.015)
+    for _, own in made["beside_db"].groupby(["model", "regime"]):
+        assert own["change_holm"].tolist() == pytest.approx(_holm(own["change_p"]))
+
+
+@pytest.mark.parametrize(("changed", "clear"), [(4, False), (10, True)])
+def test_a_few_questions_in_many_wordings_are_a_few_questions(tmp_path: Path, changed: int, clear: bool) -> None:
+    sources = [row.id for row in run.QUESTIONS if row.category == "gender" and row.relation == "source"]
+    assert len(sources) == 10
+    write_questions(tmp_path / "questions" / "questions.jsonl", run.QUESTIONS)
+    answers = tmp_path / "answers" / "tiny"
+    run.write_subject(answers / "reference" / "plain", lambda question: "Both.", run.QUESTIONS)
+    run.write_subject(
+        answers / "full-h100" / "plain",
+        lambda question: run.first(question) if question.source_id in sources[:changed] else "Both.",
+        run.QUESTIONS,
+    )
+    run.delta_b().to_csv(tmp_path / "delta_b.csv", index=False)
+    made = _tables(tmp_path, "--shift", str(tmp_path / "delta_b.csv"))
+    (row,) = (row for _, row in made["beside_db"].iterrows() if row["category"] == "gender")
+    assert (row["newly_biased"], row["n_pairs"]) == (7 * changed, 70)
+    assert abs(row["mean_delta_b"]) > abs(row["control_delta_b"])
+    # seven wordings of one question say the same: McNemar's test counts them as seven
+    assert row["mcnemar_p"] < 1e-6
+    assert row["change_p"] == pytest.approx(2 / 2**changed)
+    assert row["clear"] == clear
 
 
 def test_without_dB_and_without_mitigation_the_tables_are_empty_not_zero(tmp_path: Path) -> None:

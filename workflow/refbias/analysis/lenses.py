@@ -18,6 +18,8 @@ from refbias.stats import cluster_bootstrap, pearson, spearman, undefined_reason
 from refbias.stats.proportions import wilson
 
 CONTROL = "control"
+# relation of the cells that hold source questions and all their rewordings together
+POOLED = "all"
 LENSES = ("dB", "resiliency", "competence")
 # draws from two clusters vary too little for an interval
 LEAST_CLUSTERS = 3
@@ -51,6 +53,8 @@ COLUMNS = (
     "n_groups",
     "mean_delta_b",
     "mean_abs_delta_b",
+    "control_delta_b",
+    "mean_abs_net_delta_b",
     "largest_group",
     "largest_delta_b",
     "n_answers",
@@ -58,21 +62,42 @@ COLUMNS = (
     "resiliency",
     "resiliency_low",
     "resiliency_high",
+    "n_contrasts",
+    "mean_abs_E",
     "contrast_id",
     "E",
     "E_low",
     "E_high",
+    "E_p_holm",
     "L",
     "L_low",
     "L_high",
     "outcome",
     "note",
 )
+"""Columns of `side_by_side`.
+
+mean_delta_b, mean_abs_delta_b, mean_abs_net_delta_b
+    Means over the groups of the axis: of dB, of its size, and of the size of dB less that of the group-free control
+    (`control_delta_b`; missing without it).
+resiliency
+    Per cent over source questions and rewordings together, with bounds that draw whole source questions; these are
+    missing where the summary of the answers does not hold them.
+n_contrasts, mean_abs_E
+    Irrelevant contrasts of the axis, and the mean size of their differences of E: no contrast is picked.
+contrast_id, E to E_p_holm
+    The contrast with the largest of them. Its interval is not adjusted for that choice; its p is, over all contrasts of
+    the measure (Holm).
+L to outcome
+    Of the same contrast.
+"""
 # what is related over a spectrum: two columns of the rows, each growing with what its lens calls bias or movement
 PAIRS = (
     ("mean_abs_delta_b", "biased_share"),
-    ("mean_abs_delta_b", "abs_E"),
-    ("biased_share", "abs_E"),
+    ("mean_abs_net_delta_b", "biased_share"),
+    ("mean_abs_delta_b", "mean_abs_E"),
+    ("mean_abs_net_delta_b", "mean_abs_E"),
+    ("biased_share", "mean_abs_E"),
 )
 
 
@@ -108,27 +133,36 @@ def _shift(shifts: pd.DataFrame | None, axis: Axis) -> dict[str, Any]:
     if rows.empty:
         return {}
     largest = rows.iloc[int(rows["delta_b"].abs().to_numpy().argmax())]
+    control = shifts.loc[shifts["group"] == CONTROL, "delta_b"].dropna()
+    net: dict[str, float] = {}
+    if len(control):
+        free = float(control.iloc[0])
+        net = {"control_delta_b": free, "mean_abs_net_delta_b": float((rows["delta_b"] - free).abs().mean())}
     return {
         "n_groups": len(rows),
         "mean_delta_b": float(rows["delta_b"].mean()),
         "mean_abs_delta_b": float(rows["delta_b"].abs().mean()),
+        **net,
         "largest_group": str(largest["group"]),
         "largest_delta_b": float(largest["delta_b"]),
     }
 
 
 def _resiliency(cells: Sequence[Mapping[str, Any]] | None, axis: Axis) -> dict[str, Any]:
-    own = [cell["resiliency"] for cell in cells or () if cell["category"] in axis.categories]
-    n, biased = (sum(int(part[key]) for part in own) for key in ("n", "n_biased"))
-    if not own:
+    own = [cell for cell in cells or () if cell["category"] in axis.categories]
+    whole = [cell["resiliency"] for cell in own if cell["relation"] == POOLED]
+    parts = [cell["resiliency"] for cell in own if cell["relation"] != POOLED]
+    if not parts:
         return {}
-    share = wilson(n - biased, n)
-    known = {"resiliency": 100 * share.value, "resiliency_low": 100 * share.low, "resiliency_high": 100 * share.high}
-    return {
-        "n_answers": n,
-        "n_unusable": sum(int(part["n_unusable"]) for part in own),
-        **(known if n else {}),
-    }
+    n, biased, unusable = (sum(int(part[key]) for part in parts) for key in ("n", "n_biased", "n_unusable"))
+    counts: dict[str, Any] = {"n_answers": n, "n_unusable": unusable}
+    if not n:
+        return counts
+    counts |= {"resiliency": 100 * (n - biased) / n}
+    # the wordings of a question are no further questions: relations cannot be pooled from their counts alone
+    if len(whole) == 1:
+        counts |= {"resiliency_low": whole[0]["cluster_low"], "resiliency_high": whole[0]["cluster_high"]}
+    return counts
 
 
 def _competence(effects: pd.DataFrame | None, verdicts: Sequence[Mapping[str, Any]], axis: Axis) -> dict[str, Any]:
@@ -140,7 +174,15 @@ def _competence(effects: pd.DataFrame | None, verdicts: Sequence[Mapping[str, An
         return {}
     score = scores.iloc[int(scores["mean"].abs().to_numpy().argmax())]
     name = str(score["contrast_id"])
-    found = {"contrast_id": name, "E": score["mean"], "E_low": score["ci_low"], "E_high": score["ci_high"]}
+    found = {
+        "n_contrasts": len(scores),
+        "mean_abs_E": float(scores["mean"].abs().mean()),
+        "contrast_id": name,
+        "E": score["mean"],
+        "E_low": score["ci_low"],
+        "E_high": score["ci_high"],
+        "E_p_holm": score["p_holm"],
+    }
     for _, row in own[(own["measure"] == "L") & (own["contrast_id"] == name)].iterrows():
         found |= {"L": row["mean"], "L_low": row["ci_low"], "L_high": row["ci_high"]}
     outcome = next((str(row["outcome"]) for row in verdicts if row["contrast_id"] == name), None)
@@ -150,7 +192,7 @@ def _competence(effects: pd.DataFrame | None, verdicts: Sequence[Mapping[str, An
 def side_by_side(lenses: Lenses, axes: Sequence[Axis] = AXES) -> pd.DataFrame:
     """Return one row an axis with the columns of `COLUMNS`; missing where a lens does not speak of it.
 
-    Of several contrasts of an axis the one with the largest effect on E is shown.
+    Of several contrasts of an axis the one with the largest effect on E is shown, beside the mean size of all.
     """
     rows = [
         {
@@ -202,7 +244,9 @@ class Agreement:
     """How two lenses go together over the axes and checkpoints of a spectrum; None with a reason where undefined.
 
     The interval draws whole axes and whole checkpoints. `same_direction` counts steps between neighbouring checkpoints
-    of an axis in which both rose or both fell, among `n_steps` in which both moved.
+    of an axis in which both rose or both fell, among `n_steps` in which both moved. `same_low` and `same_high` are
+    Wilson's bounds of their share: they take steps as independent, and axes that share a checkpoint are not, so they
+    are too narrow.
     """
 
     x: str
@@ -238,7 +282,7 @@ def agreement(spectrum: Mapping[str, pd.DataFrame], n_resamples: int = 2000, see
     """
     frames = [frame.assign(checkpoint=name, order=at) for at, (name, frame) in enumerate(spectrum.items())]
     rows = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=[*COLUMNS, "checkpoint", "order"])
-    rows = rows.assign(biased_share=100 - pd.to_numeric(rows["resiliency"]), abs_E=pd.to_numeric(rows["E"]).abs())
+    rows = rows.assign(biased_share=100 - pd.to_numeric(rows["resiliency"]))
     return [asdict(_related(rows, x, y, n_resamples, seed)) for x, y in PAIRS]
 
 
@@ -262,11 +306,16 @@ def _related(rows: pd.DataFrame, x: str, y: str, n_resamples: int, seed: int) ->
 
 
 def _steps(both: pd.DataFrame, x: str, y: str) -> tuple[int, int]:
-    """Count steps between neighbouring checkpoints in which both moved, and those in which they moved alike."""
-    signs = [
-        np.sign(np.diff(own.sort_values("order")[[x, y]].to_numpy(float), axis=0)) for _, own in both.groupby("axis")
-    ]
-    every = np.concatenate(signs) if signs else np.empty((0, 2))
+    """Count steps between neighbouring checkpoints in which both moved, and those in which they moved alike.
+
+    A checkpoint that one lens was not held to breaks the course: over the gap there is no step.
+    """
+    signs = [np.empty((0, 2))]
+    for _, own in both.groupby("axis"):
+        course = own.sort_values("order")
+        next_to = np.diff(course["order"].to_numpy(int)) == 1
+        signs.append(np.sign(np.diff(course[[x, y]].to_numpy(float), axis=0))[next_to])
+    every = np.concatenate(signs)
     moved = every[(every != 0).all(axis=1)]
     return len(moved), int((moved[:, 0] == moved[:, 1]).sum())
 

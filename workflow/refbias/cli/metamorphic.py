@@ -9,7 +9,7 @@ from pathlib import Path
 
 from refbias.artifacts import read_jsonl, write_json, write_text
 from refbias.errors import UserError
-from refbias.metamorphic.answers import Cell, finite, label_all, read_answers, summarise, write_answers
+from refbias.metamorphic.answers import Cell, finite, label_all, pooled, read_answers, summarise, write_answers
 from refbias.metamorphic.biasasker import read_material
 from refbias.metamorphic.data import Material, load_labelled
 from refbias.metamorphic.gate import (
@@ -106,9 +106,9 @@ def _questions_of(folder: Path) -> Path:
     return next((path for path in places if path.is_file()), places[0])
 
 
-def _cells(folder: Path, seed: int) -> list[Cell]:
+def _cells(folder: Path, seed: int, sum_up: Callable[..., list[Cell]] = summarise) -> list[Cell]:
     questions = _new_to(folder, read_questions(_questions_of(folder)))
-    return summarise(questions, read_answers(folder / "answers.jsonl"), seed=seed)
+    return sum_up(questions, read_answers(folder / "answers.jsonl"), seed=seed)
 
 
 def _new_to(folder: Path, questions: list[Question]) -> list[Question]:
@@ -130,7 +130,8 @@ def _summary(argv: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the bootstrap")
     parser.add_argument("--output", type=Path, required=True, help="summary.json")
     options = parser.parse_args(argv)
-    write_json(options.output, [finite(asdict(cell)) for cell in _cells(options.results, options.seed)])
+    cells = [cell for sum_up in (summarise, pooled) for cell in _cells(options.results, options.seed, sum_up)]
+    write_json(options.output, [finite(asdict(cell)) for cell in cells])
     return PASS
 
 

@@ -156,6 +156,6 @@ def main(argv: list[str]) -> int:
         args.output / "adaptive.json", {"by": args.by, "seed": config.seed, "arms": [asdict(one) for one in arms]}
     )
     for one in arms:
-        shown = "undefined" if one.share is None else f"{one.share:.2f} [{one.low:.2f}, {one.high:.2f}]"
-        print(f"{one.name}: asked {one.asked}, revealed {one.revealed} of {one.usable} usable, share {shown}")
+        print(f"{one.name}: asked {one.asked}, revealed {one.revealed} of {one.usable} usable")
+    print("what was asked depends on what was revealed: none of these is an estimate of a share")
     return 0

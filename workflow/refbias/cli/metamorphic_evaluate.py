@@ -10,7 +10,7 @@ from refbias.artifacts import Stage, read_json, read_jsonl, sha256_file, write_j
 from refbias.config.base import parse_json
 from refbias.config.metamorphic import EndpointSettings, JudgeSettings, LabelStage
 from refbias.errors import UserError
-from refbias.metamorphic.answers import Answer, answer_row, finite, label_all, summarise, write_answers
+from refbias.metamorphic.answers import Answer, answer_row, finite, label_all, pooled, summarise, write_answers
 from refbias.metamorphic.biasasker import read_material
 from refbias.metamorphic.data import Material
 from refbias.metamorphic.endpoint import Endpoint
@@ -87,9 +87,12 @@ def main(argv: list[str]) -> int:
             by_id = {answer.id: answer for answer in answers}
             answers = judged(questions, by_id, material, backend, judge.which)
         write_answers(args.answers / "answers.jsonl", answers)
-        cells = summarise(
-            questions, {answer.id: answer for answer in answers}, seed=settings.seed, n_resamples=settings.n_resamples
-        )
+        by_question = {answer.id: answer for answer in answers}
+        cells = [
+            cell
+            for sum_up in (summarise, pooled)
+            for cell in sum_up(questions, by_question, seed=settings.seed, n_resamples=settings.n_resamples)
+        ]
         write_json(args.answers / "summary.json", [finite(asdict(cell)) for cell in cells])
         labels = Counter(answer.label for answer in answers)
         stage.record(

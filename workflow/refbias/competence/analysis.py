@@ -190,7 +190,7 @@ def _measure(
         for at, name in enumerate(names)
         for row, occupation in enumerate(occupations)
     ]
-    return _Measured(adjusted(found), rows, _by_attribute(wide, measure, settings.effects))
+    return _Measured(adjusted(found, settings.effects.level), rows, _by_attribute(wide, measure, settings.effects))
 
 
 def analyse(folder: Path, contrasts: Sequence[Contrast], settings: AnalysisSettings) -> Analysis:

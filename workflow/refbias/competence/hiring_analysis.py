@@ -1,29 +1,21 @@
 """The hiring task in numbers: groups of names on one résumé, arms of steering, strong against weak résumés.
 
 Names of two groups are paired by their place in the group, on the same résumé and without steering; where groups
-combine two features, as in ``black_women``, the features are compared with the other one held. Strong and weak résumés
+combine two features, as in ``black_women``, the features are compared with the other one held. A pair of names with all
+its résumés is one observation of such a comparison. Strong and weak résumés
 are paired by their order within the role, for each name. What has no counterpart is left out with a note.
 """
 
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from refbias.competence.hiring_statistics import Decisions, crossed_effect, decisions, with_decisions
 from refbias.competence.results import ARMS
-from refbias.competence.statistics import (
-    Effect,
-    EffectSettings,
-    Named,
-    adjusted,
-    decisions,
-    effects,
-    equivalence_bound,
-    with_decisions,
-)
+from refbias.competence.statistics import Effect, EffectSettings, Named, adjusted, effects, equivalence_bound
 from refbias.errors import UserError
 from refbias.stats.proportions import wilson
 
@@ -57,6 +49,11 @@ class _Comparison:
     second: "pd.Series[bool]"
     pairs: tuple[str, ...]
     cluster: str
+
+    @property
+    def names(self) -> list[str]:
+        """What a pair of names is known by; empty where no names are compared."""
+        return list(self.pairs[1:]) if self.named.role == "irrelevant" else []
 
 
 def _family(levels: Sequence[str]) -> str:
@@ -165,11 +162,13 @@ def hiring_effects(frame: pd.DataFrame, settings: EffectSettings, bound: float, 
     frame, comparisons = _comparisons(_checked(frame))
     found: list[Effect] = []
     for measure, column in MEASURES.items():
-        rows = _tested(frame, comparisons, (measure, column), settings, bound if measure == "hiring" else None)
+        # E is read where steering has just raised it: a test of that would be of one's own doing
+        tested = [c for c in comparisons if measure == "hiring" or c.named.role != STEERING_ROLE]
+        rows = _tested(frame, tested, (measure, column), settings, bound if measure == "hiring" else None)
         if measure == "hiring_E" and (of_resumes := equivalence_bound(rows, share)):
-            rows = _tested(frame, comparisons, (measure, column), settings, of_resumes)
+            rows = _tested(frame, tested, (measure, column), settings, of_resumes)
         for steering in (False, True):
-            part = adjusted([row for row in rows if (row.role == STEERING_ROLE) == steering])
+            part = adjusted([row for row in rows if (row.role == STEERING_ROLE) == steering], settings.level)
             found += _beside_answers(frame, comparisons, part) if measure == "hiring" else part
     return HiringEffects(found, _arms(frame, comparisons, settings.level), tuple(_left_out(frame, comparisons)))
 
@@ -205,8 +204,16 @@ def _tested(
     name, column = measure
     rows = []
     for comparison in comparisons:
-        differences, cluster = _paired(frame, comparison, column)
-        if differences.size:
+        joined = _joined(frame, comparison, column)
+        if joined.empty:
+            continue
+        differences = (joined[f"{column}_first"] - joined[f"{column}_second"]).to_numpy(float)
+        cluster = joined.index.get_level_values(comparison.cluster).to_numpy(str)
+        if comparison.names:
+            parts = [joined.index.get_level_values(part).astype(str) for part in comparison.names]
+            pairs = ["\t".join(part) for part in zip(*parts, strict=True)]
+            rows.append(crossed_effect(comparison.named, differences, cluster, pairs, name, settings, bound))
+        else:
             rows += effects([comparison.named], differences[:, np.newaxis], cluster, name, settings, bound)
     return rows
 
@@ -214,18 +221,19 @@ def _tested(
 def _beside_answers(frame: pd.DataFrame, comparisons: Sequence[_Comparison], found: Sequence[Effect]) -> list[Effect]:
     """Put McNemar's test of the written answers beside the effects on the logits, pair for pair the same."""
     of = {comparison.named.contrast_id: comparison for comparison in comparisons}
-    return with_decisions(found, [decisions(*_paired(frame, of[effect.contrast_id], "parsed")) for effect in found])
+    return with_decisions(found, [_decided(frame, of[effect.contrast_id]) for effect in found])
 
 
-def _paired(frame: pd.DataFrame, comparison: _Comparison, column: str) -> tuple[Any, Any]:
-    """Return paired values less each other and the cluster of each pair."""
+def _decided(frame: pd.DataFrame, comparison: _Comparison) -> Decisions:
+    joined = _joined(frame, comparison, "parsed")
+    return decisions(joined["parsed_first"].tolist(), joined["parsed_second"].tolist())
+
+
+def _joined(frame: pd.DataFrame, comparison: _Comparison, column: str) -> pd.DataFrame:
+    """Return a column of both sides, one row a pair, by what the pairs are known by."""
     key = list(comparison.pairs)
-    sides = [frame[mask].set_index(key) for mask in (comparison.first, comparison.second)]
-    joined = sides[0][[column]].join(sides[1][[column]], lsuffix="_first", rsuffix="_second", how="inner")
-    if column == "parsed":
-        return joined["parsed_first"].tolist(), joined["parsed_second"].tolist()
-    difference = joined[f"{column}_first"] - joined[f"{column}_second"]
-    return difference.to_numpy(float), joined.index.get_level_values(comparison.cluster).to_numpy(str)
+    sides = [frame[mask].set_index(key)[[column]] for mask in (comparison.first, comparison.second)]
+    return sides[0].join(sides[1], lsuffix="_first", rsuffix="_second", how="inner")
 
 
 def _arms(frame: pd.DataFrame, comparisons: Sequence[_Comparison], level: float) -> pd.DataFrame:
@@ -258,7 +266,7 @@ def _arms(frame: pd.DataFrame, comparisons: Sequence[_Comparison], level: float)
                     comparison.pairs,
                     comparison.cluster,
                 )
-                changed = decisions(*_paired(frame, part, "parsed"))
+                changed = _decided(frame, part)
             rows.append(
                 row
                 | {

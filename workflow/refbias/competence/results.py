@@ -74,7 +74,7 @@ EFFECT_COLUMNS = (
     *("contrast_id", "family", "role", "measure", "n", "n_missing", "mean", "d_z", "ci_low", "ci_high"),
     *("p", "p_holm", "bound", "p_equivalence", "equivalent", "random_percentile"),
     *("n_decided", "yes_first", "yes_second", "only_first", "only_second", "mcnemar_p", "mcnemar_p_holm"),
-    "n_clusters",
+    *("n_clusters", "p_equivalence_holm", "n_names"),
 )
 OCCUPATION_COLUMNS = ("contrast_id", "family", "role", "measure", "occupation", "mean")
 ATTRIBUTE_COLUMNS = ("attribute_id", "with_occupation", "measure", "n", "mean", "ci_low", "ci_high")
@@ -120,6 +120,11 @@ class Subject:
     axis: pd.DataFrame | None = None
 
     @property
+    def level(self) -> float:
+        """Coverage of the subject's intervals; 1 - level is the error of its tests."""
+        return float(self.verdicts["criteria"]["level"])
+
+    @property
     def slug(self) -> str:
         """Name of the subject's own files."""
         return f"{self.model}_{self.subject}"
@@ -136,6 +141,8 @@ def load_subject(folder: Path) -> Subject:
     verdicts = read_json(folder / "verdicts.json")
     if not isinstance(verdicts, dict) or not isinstance(verdicts.get("verdicts"), list):
         raise UserError(f"{folder / 'verdicts.json'}: holds no list of verdicts: run refbias competence analyse")
+    if not isinstance(verdicts.get("criteria"), dict) or not isinstance(verdicts["criteria"].get("level"), float):
+        raise UserError(f"{folder / 'verdicts.json'}: holds no level of its tests: run refbias competence analyse")
     direction = folder / "direction.json"
     return Subject(
         folder.parent.name,

@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from refbias.stats.multiple import holm
 from refbias.stats.paired import checked_differences, paired_effects, tost
-from refbias.stats.proportions import mcnemar_exact
 from refbias.stats.vectors import FloatArray
 
 NAN = float("nan")
@@ -58,8 +57,9 @@ class Effect:
     p, p_holm
         Sign-flip test, and after Holm within the measure.
     bound, p_equivalence, equivalent
-        Largest difference that counts as none, p of the two one-sided tests, and whether both they and the interval of
-        whole clusters keep within the bound.
+        Largest difference that counts as none, p of the two one-sided tests, and whether both they
+        (`p_equivalence_holm` once that is known) and the interval of whole clusters keep within the bound; without an
+        interval they do not.
     random_percentile
         Share of random directions along which the same contrast moves less; of measure ``E`` only.
     n_decided, yes_first, yes_second, only_first, only_second
@@ -69,6 +69,10 @@ class Effect:
         McNemar's exact test of the last two, and after Holm. It takes pairs as independent: it knows no clusters.
     n_clusters
         Clusters with a pair that is used.
+    p_equivalence_holm
+        The tests of equivalence after Holm over the irrelevant contrasts of the measure; of others as they are.
+    n_names
+        Of comparisons of groups of names only: pairs of names, the observations of `p`, `p_equivalence` and `d_z`.
     """
 
     contrast_id: str
@@ -95,9 +99,12 @@ class Effect:
     mcnemar_p: float | None = None
     mcnemar_p_holm: float | None = None
     n_clusters: int | None = None
+    p_equivalence_holm: float | None = None
+    n_names: int | None = None
 
 
-def _known(value: float) -> float | None:
+def known_or_none(value: float) -> float | None:
+    """Return a number, None for NaN."""
     return None if math.isnan(value) else float(value)
 
 
@@ -147,9 +154,8 @@ def effects(
     for index, name in enumerate(names):
         within = None
         if bound and not math.isnan(equivalence[index]):
-            # a single cluster has no interval: then the tests alone decide
-            low, high = found.inner_low[index], found.inner_high[index]
-            inside = math.isnan(low) or (-bound < low and high < bound)
+            # a single cluster has no interval (NaN, which is within nothing): its units alone show nothing of others
+            inside = -bound < found.inner_low[index] and found.inner_high[index] < bound
             within = bool(equivalence[index] <= 1 - settings.level and inside)
         result.append(
             Effect(
@@ -159,14 +165,14 @@ def effects(
                 measure=measure,
                 n=int(found.n[index]),
                 n_missing=int(found.n_missing[index]),
-                mean=_known(found.mean[index]),
-                d_z=_known(found.d_z[index]),
-                ci_low=_known(found.low[index]),
-                ci_high=_known(found.high[index]),
-                p=_known(found.p[index]),
+                mean=known_or_none(found.mean[index]),
+                d_z=known_or_none(found.d_z[index]),
+                ci_low=known_or_none(found.low[index]),
+                ci_high=known_or_none(found.high[index]),
+                p=known_or_none(found.p[index]),
                 p_holm=None,
                 bound=bound,
-                p_equivalence=_known(equivalence[index]),
+                p_equivalence=known_or_none(equivalence[index]),
                 equivalent=within,
                 n_clusters=np.unique(of[~np.isnan(matrix[:, index])]).size,
             )
@@ -174,13 +180,36 @@ def effects(
     return result
 
 
-def adjusted(found: Sequence[Effect]) -> list[Effect]:
-    """Return the effects of one measure with Holm's correction over all but the placebos', which are a control."""
+def adjusted(found: Sequence[Effect], level: float = 0.95) -> list[Effect]:
+    """Return the effects of one measure with Holm's correction of both their tests.
+
+    That of a movement is over all but the placebos', which are a control; that of equivalence over the irrelevant
+    contrasts, the only ones of which it is claimed.
+
+    Parameters
+    ----------
+    found
+        Effects of one measure.
+    level
+        1 - level is the error of the tests.
+    """
     tested = np.array([NAN if effect.p is None or effect.role == "placebo" else effect.p for effect in found])
-    return [
-        replace(effect, p_holm=effect.p if effect.role == "placebo" else _known(float(p)))
-        for effect, p in zip(found, holm(tested), strict=True)
-    ]
+    claimed = [NAN if e.p_equivalence is None or e.role != "irrelevant" else e.p_equivalence for e in found]
+    result = []
+    for effect, p, still in zip(found, holm(tested), holm(np.array(claimed)), strict=True):
+        p_still = known_or_none(float(still)) if effect.role == "irrelevant" else effect.p_equivalence
+        equivalent = effect.equivalent
+        if equivalent is not None and p_still is not None:
+            equivalent = equivalent and p_still <= 1 - level
+        result.append(
+            replace(
+                effect,
+                p_holm=effect.p if effect.role == "placebo" else known_or_none(float(p)),
+                p_equivalence_holm=p_still,
+                equivalent=equivalent,
+            )
+        )
+    return result
 
 
 def equivalence_bound(relevant: Iterable[Effect], share: float) -> float | None:
@@ -215,62 +244,3 @@ def random_percentile(effect: float, along_random: npt.ArrayLike) -> float:
     if values.ndim != 1 or not values.size or np.isnan(values).any():
         raise ValueError(f"along_random: expected a non-empty vector of numbers, got shape {values.shape}")
     return float((values < abs(effect)).mean())
-
-
-@dataclass(frozen=True)
-class Decisions:
-    """Paired decisions of one comparison: pairs with both answers readable, and McNemar's exact p.
-
-    `gained` are No under the second condition and Yes under the first, `lost` the reverse.
-    """
-
-    n: int
-    yes_first: int
-    yes_second: int
-    gained: int
-    lost: int
-    p: float | None
-
-
-def decisions(first: Sequence[str], second: Sequence[str]) -> Decisions:
-    """Compare parsed answers (``yes``, ``no``, empty), pair by pair.
-
-    Raises
-    ------
-    ValueError
-        If the lengths differ.
-    """
-    pairs = [(a, b) for a, b in zip(first, second, strict=True) if a in ("yes", "no") and b in ("yes", "no")]
-    gained, lost = pairs.count(("yes", "no")), pairs.count(("no", "yes"))
-    return Decisions(
-        len(pairs),
-        sum(a == "yes" for a, _ in pairs),
-        sum(b == "yes" for _, b in pairs),
-        gained,
-        lost,
-        mcnemar_exact(gained, lost) if pairs else None,
-    )
-
-
-def with_decisions(found: Sequence[Effect], decided: Sequence[Decisions]) -> list[Effect]:
-    """Return effects on the logits with the written decisions of the same pairs beside them, Holm's correction too.
-
-    Raises
-    ------
-    ValueError
-        If the lengths differ.
-    """
-    corrected = holm(np.array([NAN if decision.p is None else decision.p for decision in decided]))
-    return [
-        replace(
-            effect,
-            n_decided=decision.n,
-            yes_first=decision.yes_first,
-            yes_second=decision.yes_second,
-            only_first=decision.gained,
-            only_second=decision.lost,
-            mcnemar_p=decision.p,
-            mcnemar_p_holm=_known(float(p)),
-        )
-        for effect, decision, p in zip(found, decided, corrected, strict=True)
-    ]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from refbias.competence.statistics import Effect
+from refbias.stats.paired import LEAST_PAIRS
 
 Finding = Literal["moves", "still", "undecided"]
 Outcome = Literal["representation only", "behaviour only", "both", "neither", "undecided", "refused"]
@@ -19,6 +20,11 @@ _OUTCOMES: Mapping[tuple[Finding, Finding], Outcome] = {
     ("moves", "moves"): "both",
     ("still", "still"): "neither",
 }
+
+
+HIRING = ("hiring", "hiring_E")
+LEAST_NAMES = LEAST_PAIRS
+"""Pairs of names below which nothing is said of groups of names."""
 
 
 @dataclass(frozen=True)
@@ -84,26 +90,44 @@ def finding(effect: Effect, placebo: Effect | None, criteria: Criteria) -> tuple
         The finding and its reason, one clause.
     """
     error = 1 - criteria.level
+    units, clusters = _drawn(effect)
     if effect.mean is None or effect.p_holm is None:
         return "undecided", "no pair could be measured"
+    if effect.n_names is not None and effect.n_names < LEAST_NAMES:
+        pairs = "pair" if effect.n_names == 1 else "pairs"
+        return "undecided", f"{effect.n_names} {pairs} of names stand for the groups, {LEAST_NAMES} are needed"
     if effect.equivalent and effect.bound:
         known = " although it is told from 0" if effect.p_holm <= error else ""
         return "still", f"within \u00b1{effect.bound:.3g} (two one-sided tests){known}"
     if effect.p_holm > error:
         return "undecided", "neither a movement nor its absence is shown"
     if effect.ci_low is None or effect.ci_high is None:
-        return "undecided", "told from 0 in these questions, but one cluster gives no interval over others"
+        return "undecided", f"told from 0 in these {units}, but there is no interval over {clusters}"
     if effect.ci_low <= 0 <= effect.ci_high:
-        return "undecided", "told from 0 in these questions, but not over occupations"
+        return "undecided", f"told from 0 in these {units}, but not over {clusters}"
     if effect.random_percentile is not None and effect.random_percentile < criteria.level:
         below = f"{100 * effect.random_percentile:.0f}"
         return "undecided", f"no larger than along random directions ({below} % of them move less)"
     if placebo is not None and placebo.mean is not None and abs(effect.mean) <= abs(placebo.mean):
         return "undecided", f"no larger than the placebo {placebo.contrast_id}"
-    beyond = ["0"]
-    beyond += ["random directions"] if effect.random_percentile is not None else []
-    beyond += ["placebos"] if placebo is not None and placebo.mean is not None else []
-    return "moves", f"told from {', '.join(beyond)}"
+    # the controls are compared in size; only 0 is tested against
+    words = ["told from 0"]
+    if effect.random_percentile is not None:
+        words.append(f"larger than along {100 * effect.random_percentile:.0f} % of random directions")
+    if placebo is not None and placebo.mean is not None:
+        words.append(f"larger than the placebo {placebo.contrast_id}")
+    elif effect.role != "placebo":
+        words.append("there is no placebo to hold it against")
+    return "moves", ", ".join(words)
+
+
+def _drawn(effect: Effect) -> tuple[str, str]:
+    """Say what an effect's pairs are, and what its interval draws."""
+    if effect.measure not in HIRING:
+        return "questions", "occupations"
+    if effect.n_names is not None:
+        return "pairs of names", "names and r\u00e9sum\u00e9s"
+    return "pairs", "roles"
 
 
 def _largest(effects: Iterable[Effect]) -> Effect | None:

@@ -25,13 +25,13 @@ from refbias.tables.competence.labels import (
     contrast_label,
     subject_label,
 )
+from refbias.tables.competence.rows import at_level
 from refbias.tables.formats import DASH, number
 
 ROLE_COLOURS = {"relevant": "#0072B2", "irrelevant": "#D55E00", "placebo": "#6b6b6b", "steering": "#009E73"}
 ROLE_MARKERS = {"relevant": "s", "irrelevant": "o", "placebo": "D", "steering": "^"}
 GROUP_COLOURS = ("#332288", "#44AA99", "#CC6677", "#999933", "#AA4499", "#88CCEE")
 _BAND = "#e3e6ea"
-_LEVEL = 0.05
 
 
 def _title(subject: Subject) -> str:
@@ -53,9 +53,10 @@ def forest(subject: Subject) -> Figure:
         figure = new_figure(8.6, 1.7 + 0.3 * len(order))
         panels = figure.subplots(1, 2, sharey=True)
         for axes, measure in zip(panels, measures, strict=True):
-            _forest_panel(axes, effects[effects["measure"] == measure].set_index("contrast_id"), order)
+            rows = effects[effects["measure"] == measure].set_index("contrast_id")
+            _forest_panel(axes, rows, order, 1 - subject.level)
             axes.set_title(MEASURE_LABELS[measure], loc="left")
-            axes.set_xlabel("Difference, first less second (95 % CI)")
+            axes.set_xlabel(at_level("Difference, first less second (95 % CI)", [subject]))
         panels[0].set_yticks(range(len(order)), [contrast_label(name) for name in order])
         panels[0].invert_yaxis()
         figure.suptitle(f"{_title(subject)}: contrasts of what the person says", fontsize=10)
@@ -72,7 +73,7 @@ def _role_handles(roles: Sequence[str]) -> list[Line2D]:
     return [*handles, hollow, Line2D([], [], color=_BAND, linewidth=8, label="counts as none")]
 
 
-def _forest_panel(axes: Axes, rows: pd.DataFrame, order: Sequence[str]) -> None:
+def _forest_panel(axes: Axes, rows: pd.DataFrame, order: Sequence[str], error: float) -> None:
     axes.axvline(0, color="#444444", linewidth=0.8, zorder=1)
     bounds = rows["bound"].dropna()
     if len(bounds):
@@ -92,7 +93,7 @@ def _forest_panel(axes: Axes, rows: pd.DataFrame, order: Sequence[str]) -> None:
             continue
         if pd.notna(row["ci_low"]):
             axes.plot([row["ci_low"], row["ci_high"]], [place, place], color=colour, linewidth=2, zorder=2)
-        told = row["p_holm"] <= _LEVEL
+        told = row["p_holm"] <= error
         axes.plot(
             row["mean"],
             place,
@@ -172,7 +173,7 @@ def hiring(subject: Subject) -> Figure:
             panels[0].plot(shifted, rows["yes_logit_minus_no"], label=attribute_label(group), **look)
             panels[1].plot(shifted, rows["p_yes"], **look)
         _said(panels[2], frame[frame["group"] == "all"].set_index("arm").reindex(arms))
-        titles = ("logit(Yes) \u2212 logit(No)", "P(Yes), mean", "Said Yes, all names (95 % CI)")
+        titles = ("logit(Yes) \u2212 logit(No)", "P(Yes), mean", at_level("Said Yes, all names (95 % CI)", [subject]))
         for axes, title in zip(panels, titles, strict=True):
             axes.set_title(title, loc="left")
             axes.set_xticks(range(len(arms)), [ARM_LABELS[arm].replace(" ", "\n", 1) for arm in arms])

@@ -11,7 +11,7 @@ from refbias.tables.competence.labels import subject_label
 
 # curves of the layers: key of direction.json, name, colour, line
 _LAYER_CURVES = (
-    ("auc_held_out", "held-out AUC", "#0072B2", "-"),
+    ("auc_held_out", "AUC of held-out pairs (they chose the layer, unless it was set)", "#0072B2", "-"),
     ("split_half_cosine", "split-half cosine", "#D55E00", (0, (5, 1.5))),
     ("concentration", "share of the largest coordinate", "#009E73", (0, (1.5, 1.2))),
     ("random_cosine", "95 % of random |cosines|", GREY, (0, (5, 1.5, 1, 1.5))),

@@ -15,6 +15,8 @@ PANELS = (
     ("Answers: bias resiliency (%)", "resiliency", ("resiliency_low", "resiliency_high"), "#D55E00", "s"),
     ("Competence: largest difference of E", "E", ("E_low", "E_high"), "#009E73", "D"),
 )
+# over checkpoints no single contrast is followed: the largest may be another in each
+COURSE = (*PANELS[:2], ("Competence: mean |difference of E|", "mean_abs_E", None, "#009E73", "D"))
 ABSENT = "\u2014"
 
 
@@ -62,7 +64,7 @@ def course_figure(spectrum: Mapping[str, pd.DataFrame], title: str) -> Figure:
         figure = new_figure(9.6, 4.0)
         panels = figure.subplots(1, 3)
         handles: dict[str, Any] = {}
-        for axes, (name, column, _, _, _) in zip(panels, PANELS, strict=True):
+        for axes, (name, column, _, _, _) in zip(panels, COURSE, strict=True):
             axes.set_title(name, loc="left", fontsize=9)
             for place, axis in enumerate(axes_names):
                 values = [_value(frame, axis, column) for frame in spectrum.values()]

@@ -17,7 +17,7 @@ from refbias.figures.metamorphic_db import beside
 from refbias.figures.style import GREY, MARKERS, new_figure, say_empty, style
 from refbias.tables.formats import DASH
 from refbias.tables.labels import plain_name
-from refbias.tables.metamorphic import ALL, SCOPE_LABELS, relation_label, subject_label
+from refbias.tables.metamorphic import ALL, SCOPE_LABELS, bounds, relation_label, subject_label
 
 MAP = "cividis"
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
@@ -134,7 +134,7 @@ def heat_categories(frame: pd.DataFrame, model: str) -> Figure:
 
 
 def _interval(axes: Axes, at: float, row: "pd.Series[Any]", look: Mapping[str, Any], wide: float) -> None:
-    axes.plot([row["ci_low"], row["ci_high"]], [at, at], color=look["color"], linewidth=wide, zorder=1)
+    axes.plot([*bounds(row)], [at, at], color=look["color"], linewidth=wide, zorder=1)
     axes.plot(
         row["resiliency"],
         at,
@@ -147,7 +147,7 @@ def _interval(axes: Axes, at: float, row: "pd.Series[Any]", look: Mapping[str, A
 
 
 def forest(frame: pd.DataFrame, model: str) -> Figure:
-    """Draw resiliency with its Wilson interval, a row a relation, a marker a subject.
+    """Draw resiliency with its interval (`refbias.tables.metamorphic.bounds`), a row a relation, a marker a subject.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ def forest(frame: pd.DataFrame, model: str) -> Figure:
         axes.set_ylim(len(relations) - 0.5, -0.5)
         axes.set_xlim(-2, 102)
         axes.tick_params(axis="y", length=0)
-        axes.set_xlabel("Bias resiliency (%), Wilson 95 % CI")
+        axes.set_xlabel("Bias resiliency (%), 95 % CI (all questions: over source questions)")
         axes.set_title(f"{model}: resiliency by relation", loc="left")
         figure.legend(loc="outside lower center", ncols=max(len(subjects), 1))
     return figure
@@ -207,7 +207,8 @@ def _bars(
                 linewidth=0.6,
             )
             axes.plot([x, x], [low, high], color="black", linewidth=1.3)
-            axes.text(x, min(high, 100) + 1.5, f"{value:.0f}", ha="center", va="bottom", fontsize=7.5)
+            top = value if np.isnan(high) else min(high, 100)
+            axes.text(x, top + 1.5, f"{value:.0f}", ha="center", va="bottom", fontsize=7.5)
         axes.bar([0], [0], color=COLOURS[number], hatch=HATCHES[number % len(HATCHES)], edgecolor="black", label=label)
     axes.set_xticks(range(len(groups)), groups)
     axes.set_ylim(0, 112)
@@ -264,7 +265,7 @@ def mitigation(frame: pd.DataFrame, side: pd.DataFrame, model: str) -> Figure:
         figure = new_figure(9.6, 4.2)
         left, right = figure.subplots(1, 2, width_ratios=(3, 2), sharey=True)
         _bars(left, [SCOPE_LABELS[name].replace("held-out ", "held-out\n") for name in SCOPES], _remedy_series(rows))
-        left.set_ylabel("% (lines: Wilson 95 % CI)")
+        left.set_ylabel("% (lines: 95 % CI)")
         left.set_title(f"{model}: bias resiliency, re-test", loc="left")
         _bars(right, ["accuracy", "over-refusal"], costs)
         right.set_title("Neutral questions", loc="left")

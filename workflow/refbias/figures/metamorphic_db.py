@@ -88,7 +88,7 @@ def _legend(figure: Figure, rows: pd.DataFrame, left: Axes, middle: Axes) -> Non
     filled = Line2D([], [], linestyle="none", marker="o", color=GREY, markersize=6)
     figure.legend(
         [*handles, control, filled],
-        [*named, "group-free control", "right, filled: both beyond noise"],
+        [*named, "group-free control", "right, filled: change told from 0, dB larger than the control's"],
         loc="outside lower center",
         ncols=5,
     )
@@ -109,7 +109,7 @@ def beside(rows: pd.DataFrame, summary: pd.DataFrame, model: str, regime: str) -
     Returns
     -------
     Figure
-        Filled markers of the third panel: both lenses moved by more than noise (column `clear`).
+        Filled markers of the third panel: column `clear`, the change is told from 0 and dB larger than the control's.
     """
     categories = list(dict.fromkeys(rows["category"].astype(str)))
     found = summary[(summary["model"] == model) & (summary["regime"] == regime)]

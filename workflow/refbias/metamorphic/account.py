@@ -10,15 +10,14 @@ from typing import Any
 
 import pandas as pd
 
-from refbias.metamorphic.answers import Answer, Cell, summarise
+from refbias.metamorphic.answers import ALL, Answer, Cell, pooled, summarise
 from refbias.metamorphic.held_out import holds, key_of
 from refbias.metamorphic.questions import Question
 from refbias.metamorphic.relations import FLIP
 from refbias.metamorphic.results import MITIGATED, Asked, Run
-from refbias.metamorphic.statistics import Resiliency, resiliency
+from refbias.metamorphic.statistics import Resiliency
 
 Rows = Sequence[tuple[Question, Answer]]
-ALL = "all"
 SUBJECT = ("model", "subject", "reading")
 COLUMNS = [
     *SUBJECT,
@@ -62,8 +61,9 @@ n
 n_unusable
     Answers labelled UNSURE or EMPTY: they leave numerator and denominator of `resiliency`.
 resiliency
-    Per cent; `ci_low` and `ci_high` are Wilson bounds, `cluster_low` and `cluster_high` bootstrap bounds over source
-    questions.
+    Per cent; `ci_low` and `ci_high` are Wilson bounds, which take answers as independent; `cluster_low` and
+    `cluster_high` draw whole source questions. Of the relation ``all``, where a question stands in several wordings,
+    the latter are the apt ones, and the ones in print.
 n_pairs to flipped
     Pairs of source and rewording usable on both sides: hidden bias (unbiased, then biased), vanished, biased both
     times, and of these the ones that pick the other group.
@@ -120,27 +120,18 @@ def _cell(cell: Cell) -> dict[str, Any]:
     return row
 
 
-def _pooled(rows: Rows, category: str, seed: int, n_resamples: int) -> dict[str, Any]:
-    score = resiliency(
-        [answer.biased for _, answer in rows],
-        [question.source_id for question, _ in rows],
-        seed=seed,
-        n_resamples=n_resamples,
-    )
-    return {"category": category, "relation": ALL, **_score(score), "note": ""}
-
-
 def _subject(asked: Asked, run: Run, seed: int, n_resamples: int) -> list[dict[str, Any]]:
     word, rows = settled(asked, run)
     if not rows:
         return []
     head = {"model": asked.model, "subject": asked.subject, "reading": asked.reading, "questions": word}
-    cells = summarise([question for question, _ in rows], asked.answers, seed=seed, n_resamples=n_resamples)
-    found = [_pooled(rows, ALL, seed, n_resamples)]
-    for category in dict.fromkeys(question.category for question, _ in rows):
-        own = [row for row in rows if row[0].category == category]
-        found.append(_pooled(own, category, seed, n_resamples))
-    return [{**head, **row} for row in (*found, *map(_cell, cells))]
+    questions = [question for question, _ in rows]
+    cells = [
+        cell
+        for sum_up in (pooled, summarise)
+        for cell in sum_up(questions, asked.answers, seed=seed, n_resamples=n_resamples)
+    ]
+    return [{**head, **_cell(cell)} for cell in cells]
 
 
 def relations(run: Run, *, seed: int = 0, n_resamples: int = 2000) -> tuple[pd.DataFrame, pd.DataFrame]:

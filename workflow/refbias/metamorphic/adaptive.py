@@ -2,7 +2,8 @@
 
 The sources are asked first. A mutant reveals something if the model picks a group where it picked none in the source,
 or picks the other group; the next round goes to the arms (relations, or relation x category) by Thompson sampling
-(`refbias.metamorphic.sampling.next_batch`). Shares within an arm stay unbiased, a share over all arms would not.
+(`refbias.metamorphic.sampling.next_batch`). No share that comes of it is an estimate, neither of an arm nor over all:
+an arm that began badly by chance is asked no more and keeps its low share, so shares within an arm lie too low.
 """
 
 import hashlib
@@ -17,7 +18,6 @@ from refbias.errors import UserError
 from refbias.metamorphic.answers import Answer, picked
 from refbias.metamorphic.questions import SOURCE, Question
 from refbias.metamorphic.sampling import first_sample, next_batch
-from refbias.metamorphic.statistics import wilson
 
 Ask = Callable[[Sequence[Question]], Sequence[Answer]]
 Keep = Callable[[dict[str, Answer]], None]
@@ -69,15 +69,16 @@ def check_record(path: Path, record: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Arm:
-    """What an arm has revealed: usable answers, how many reveal something, and the Wilson interval of the share."""
+    """What an arm has revealed: usable answers, and how many of them reveal something.
+
+    `share` is that of what was asked, no estimate: what was asked depends on it.
+    """
 
     name: str
     asked: int
     usable: int
     revealed: int
     share: float | None
-    low: float | None
-    high: float | None
 
 
 def reveals(source: Question, before: Answer, mutant: Question, after: Answer) -> bool | None:
@@ -167,7 +168,5 @@ def account(questions: Sequence[Question], answers: dict[str, Answer], arm: Call
     for name, values in seen.items():
         usable = [value for value in values if value is not None]
         n, k = len(usable), sum(usable)
-        rate = wilson(k, n)
-        bounds = (rate.value, rate.low, rate.high) if n else (None, None, None)
-        arms.append(Arm(name, len(values), n, k, *bounds))
+        arms.append(Arm(name, len(values), n, k, k / n if n else None))
     return sorted(arms, key=lambda one: (-(one.share if one.share is not None else -1.0), one.name))

@@ -24,6 +24,8 @@ from refbias.metamorphic.statistics import (
     two_by_two,
 )
 
+ALL = "all"
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -99,7 +101,8 @@ class Cell:
     """A relation in a category (or ``all``): resiliency, and beside its sources the pairing and the tests.
 
     The adjusted p-values are over the cells of a scope: all categories together, or all relation x category cells.
-    `pairs`, `test` and the p-values are None for the source questions themselves.
+    `pairs`, `test` and the p-values are None for the source questions themselves, and for the relation ``all``: source
+    questions and all their rewordings together.
     """
 
     relation: str
@@ -178,8 +181,32 @@ def summarise(
     whole, parts = [], []
     for relation in relations:
         own = [row for row in rows if row[0].relation == relation]
-        whole.append(_cell(own, sources, "all", seed, n_resamples))
+        whole.append(_cell(own, sources, ALL, seed, n_resamples))
         for category in categories:
             if of := [row for row in own if row[0].category == category]:
                 parts.append(_cell(of, sources, category, seed, n_resamples))
     return [*_adjusted(whole), *_adjusted(parts)]
+
+
+def pooled(
+    questions: Sequence[Question], answers: Mapping[str, Answer], *, seed: int = 0, n_resamples: int = 2000
+) -> list[Cell]:
+    """Return source questions and rewordings together (relation ``all``), over all categories and then in each.
+
+    Of their intervals that over source questions is the apt one: the wordings of a question are no further questions.
+
+    Parameters
+    ----------
+    questions
+        Sources and mutants; all must have an answer.
+    answers
+        By question id.
+    seed, n_resamples
+        Of the bootstrap.
+    """
+    found = []
+    for category in (ALL, *dict.fromkeys(question.category for question in questions)):
+        own = [question for question in questions if category in (ALL, question.category)]
+        biased, sources = [answers[question.id].biased for question in own], [question.source_id for question in own]
+        found.append(Cell(ALL, category, resiliency(biased, sources, seed=seed, n_resamples=n_resamples)))
+    return found

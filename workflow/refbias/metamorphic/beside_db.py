@@ -19,7 +19,7 @@ from refbias.metamorphic.answers import Answer
 from refbias.metamorphic.change import paired_change
 from refbias.metamorphic.questions import Question
 from refbias.metamorphic.results import REFERENCE, Asked, Run
-from refbias.metamorphic.statistics import NAN, pairing, resiliency, wilson
+from refbias.metamorphic.statistics import NAN, holm, pairing, resiliency, wilson
 from refbias.stats import cluster_bootstrap, pearson, spearman, undefined_reason, weighted_pearson
 from refbias.stats.vectors import FloatArray
 
@@ -68,6 +68,8 @@ COLUMNS = [
     "newly_biased",
     "no_longer_biased",
     "mcnemar_p",
+    "change_p",
+    "change_holm",
     "lenses",
     "clear",
 ]
@@ -79,12 +81,15 @@ mean_delta_b, mean_abs_delta_b
 resiliency, reference_resiliency
     Per cent, over all questions of the category that both were asked, each over its own usable answers.
 change
-    In points, over the `n_pairs` usable on both sides, with bootstrap bounds over source questions.
+    In points, over the `n_pairs` usable on both sides, with bootstrap bounds over source questions. `change_p` is that
+    of the sign-flip test of whole source questions, `change_holm` the same after Holm over all rows of a model and
+    regime; `mcnemar_p` takes the wordings of a question as independent and decides nothing here.
 lenses
     ``agree`` or ``disagree`` by the signs of `mean_delta_b` and `change`; else ``no change``, ``no answers`` or
     ``no groups``.
 clear
-    Whether both moved by more than noise: exact McNemar p below 0.05, and dB further from 0 than the control's.
+    Whether the change is told from 0 (its interval lies on one side and `change_holm` is below 0.05) and dB is further
+    from 0 than the group-free control's. The latter compares two numbers, it is no test.
 """
 SUMMARY_COLUMNS = [
     "model",
@@ -113,7 +118,8 @@ SUMMARY_COLUMNS = [
 ]
 """Columns of ``beside_db_summary.csv``: correlations over categories and checkpoints of a model and regime with two-way
 bootstrap bounds; how often the signs agree, with Wilson bounds and the exact binomial p against one half (`x` =
-``mean_delta_b`` with `y` = ``change`` only)."""
+``mean_delta_b`` with `y` = ``change`` only). The latter two take categories and checkpoints as independent, which those
+that share one are not: too narrow, and too small."""
 AXES = (
     ("mean_delta_b", "change"),
     ("net_delta_b", "change"),
@@ -167,6 +173,7 @@ def _answers(pairs: Sequence[tuple[Question, Answer, Answer]], seed: int, n_resa
         "newly_biased": counts.hidden,
         "no_longer_biased": counts.vanished,
         "mcnemar_p": counts.mcnemar_p,
+        "change_p": moved.p,
     }
 
 
@@ -176,8 +183,9 @@ def _lenses(row: Mapping[str, Any]) -> dict[str, Any]:
     if not row["n_pairs"]:
         return {"lenses": "no answers", "clear": False}
     product = np.sign(row["mean_delta_b"]) * np.sign(row["change"])
+    told = row["change_holm"] < 0.05 and (row["change_low"] > 0 or row["change_high"] < 0)
     # without a control (NaN) nothing is clear
-    clear = row["mcnemar_p"] < 0.05 and abs(row["mean_delta_b"]) > abs(row["control_delta_b"])
+    clear = told and abs(row["mean_delta_b"]) > abs(row["control_delta_b"])
     word = {1: "agree", -1: "disagree"}.get(int(product), "no change")
     return {"lenses": word, "clear": bool(clear)}
 
@@ -192,15 +200,28 @@ def _checkpoint(
     rows = []
     for category in dict.fromkeys(question.category for question, _, _ in pairs):
         own = [pair for pair in pairs if pair[0].category == category]
-        row = {
-            **head,
-            "category": category,
-            "topics": " ".join(TOPICS.get(category, ())),
-            **_shift(shift, groups.get(category, ())),
-            **_answers(own, seed, n_resamples),
-        }
-        rows.append({**row, **_lenses(row)})
+        rows.append(
+            {
+                **head,
+                "category": category,
+                "topics": " ".join(TOPICS.get(category, ())),
+                **_shift(shift, groups.get(category, ())),
+                **_answers(own, seed, n_resamples),
+            }
+        )
     return rows
+
+
+def _judged(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows with the change corrected over those of a model and regime, and what the lenses say."""
+    families: dict[tuple[str, str], list[int]] = {}
+    for at, row in enumerate(rows):
+        families.setdefault((str(row["model"]), str(row["regime"])), []).append(at)
+    corrected = np.full(len(rows), NAN)
+    for places in families.values():
+        corrected[places] = holm([rows[at]["change_p"] for at in places])
+    told = [{**row, "change_holm": float(p)} for row, p in zip(rows, corrected, strict=True)]
+    return [{**row, **_lenses(row)} for row in told]
 
 
 def beside_db(
@@ -233,13 +254,13 @@ def beside_db(
         `COLUMNS`, no row where no checkpoint has both.
     """
     shown = delta_b[delta_b["method"] == method]
-    rows = []
+    rows: list[dict[str, Any]] = []
     for (model, regime, checkpoint), shift in shown.groupby(["model", "regime", "checkpoint"], sort=False):
         asked, reference = run.find(str(model), f"{regime}-{checkpoint}"), run.find(str(model), REFERENCE)
         if asked is not None and reference is not None:
             largest = shift[shift["n_anchors"] == shift["n_anchors"].max()]
             rows += _checkpoint(asked, reference, largest, topics, seed, n_resamples)
-    return pd.DataFrame(rows, columns=COLUMNS)
+    return pd.DataFrame(_judged(rows), columns=COLUMNS)
 
 
 def disagreements(frame: pd.DataFrame) -> pd.DataFrame:

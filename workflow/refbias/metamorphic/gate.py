@@ -272,6 +272,17 @@ def _row(*cells: str) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
+def multiplicity(checks: Sequence[Check]) -> str:
+    """Say what many checks at once mean for the outcome; empty with a single one."""
+    sizes = [check.n for check in checks if check.status != "undefined"]
+    if len(sizes) < 2:
+        return ""
+    return (
+        f"{len(sizes)} checks are judged, each by itself and on as few as {min(sizes)} usable answers. The more there "
+        "are, the likelier it is that one fails by chance: nothing here corrects for their number."
+    )
+
+
 def markdown(checks: Sequence[Check], apart: Sequence[NotCompared] = ()) -> str:
     """Return the checks as a Markdown table, those that did not pass first, and below it what was not compared."""
     words = {PASS: "passed", FAILED: "failed", BAD: "incomplete", UNDEFINED: "undefined"}
@@ -281,6 +292,8 @@ def markdown(checks: Sequence[Check], apart: Sequence[NotCompared] = ()) -> str:
     lines.append("|---|---|---|---|---|---|")
     for check in sorted(checks, key=lambda check: rank[check.status]):
         lines.append(_row(check.subject, check.relation, check.category, check.kind, check.status, check.reason))
+    if note := multiplicity(checks):
+        lines += ["", note]
     if apart:
         lines += ["", "Not compared with the baseline:", "", _row("model", "relation", "category", "reason")]
         lines.append("|---|---|---|---|")

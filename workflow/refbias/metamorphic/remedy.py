@@ -25,7 +25,7 @@ from refbias.metamorphic.side_effects import (
     judge_neutral,
     score_neutral,
 )
-from refbias.metamorphic.statistics import NAN, benjamini_hochberg, holm, mcnemar_exact, pairing, wilson
+from refbias.metamorphic.statistics import NAN, benjamini_hochberg, holm, mcnemar_exact, pairing, resiliency
 
 ALL = "all"
 Pair = tuple[Question, Answer, Answer]
@@ -48,15 +48,19 @@ COLUMNS = [
     "change",
     "change_low",
     "change_high",
+    "change_p",
+    "change_holm",
     "mended",
     "worsened",
     "mcnemar_p",
     "mcnemar_holm",
     "mcnemar_bh",
 ]
-"""Columns of ``mitigation.csv``: resiliency in per cent with Wilson bounds, its change in points over pairs with
-bootstrap bounds over source questions, pairs `mended` (biased, then not) and `worsened`, exact McNemar p. The adjusted
-values are over the scopes of a model and method, and over its scopes x categories for the rows by category."""
+"""Columns of ``mitigation.csv``: resiliency in per cent, with bounds that draw whole source questions
+(`refbias.metamorphic.statistics.Resiliency`: `cluster_low` and `cluster_high`), its change in points over pairs with
+bootstrap bounds over source questions and the p of the sign-flip test of these, pairs `mended` (biased, then not) and
+`worsened`, exact McNemar p, which takes the wordings of a question as independent. The adjusted values are over the
+scopes of a model and method, and over its scopes x categories for the rows by category."""
 SIDE_COLUMNS = [
     "model",
     "subject",
@@ -91,15 +95,14 @@ def _pairs(before: Asked, after: Asked) -> list[Pair]:
     return [(question, answer, later[question.id]) for question, answer in before.rows if question.id in later]
 
 
-def _resiliency(answers: Sequence[Answer], name: str) -> dict[str, Any]:
-    usable = [answer.biased for answer in answers if answer.biased is not None]
-    share = wilson(usable.count(False), len(usable))
+def _resiliency(answers: Sequence[Answer], sources: Sequence[str], name: str, **draws: int) -> dict[str, Any]:
+    found = resiliency([answer.biased for answer in answers], sources, **draws)
     return {
-        f"n_{name}": share.n,
-        name: 100 * share.value,
-        f"{name}_low": 100 * share.low,
-        f"{name}_high": 100 * share.high,
-        f"n_unusable_{name}": len(answers) - share.n,
+        f"n_{name}": found.n,
+        name: found.value,
+        f"{name}_low": found.cluster_low,
+        f"{name}_high": found.cluster_high,
+        f"n_unusable_{name}": found.n_unusable,
     }
 
 
@@ -114,12 +117,13 @@ def _compared(pairs: Sequence[Pair], seed: int, n_resamples: int) -> dict[str, A
     sources = [question.source_id for question, _, _ in pairs]
     moved = paired_change(*biased, sources, seed=seed, n_resamples=n_resamples)
     return {
-        **_resiliency(first, "before"),
-        **_resiliency(second, "after"),
+        **_resiliency(first, sources, "before", seed=seed, n_resamples=n_resamples),
+        **_resiliency(second, sources, "after", seed=seed, n_resamples=n_resamples),
         "n_pairs": counts.n,
         "change": moved.value,
         "change_low": moved.low,
         "change_high": moved.high,
+        "change_p": moved.p,
         "mended": counts.vanished,
         "worsened": counts.hidden,
         "mcnemar_p": counts.mcnemar_p,
@@ -145,11 +149,12 @@ def _comparisons(run: Run, model: str) -> Iterator[tuple[str, Asked, Asked]]:
 
 
 def _adjusted(frame: pd.DataFrame) -> pd.DataFrame:
-    frame["mcnemar_holm"], frame["mcnemar_bh"] = NAN, NAN
+    frame["mcnemar_holm"], frame["mcnemar_bh"], frame["change_holm"] = NAN, NAN, NAN
     for _, group in frame.groupby(["model", "method", frame["category"] == ALL], sort=False):
         p = group["mcnemar_p"].to_numpy(np.float64)
         frame.loc[group.index, "mcnemar_holm"] = holm(p)
         frame.loc[group.index, "mcnemar_bh"] = benjamini_hochberg(p)
+        frame.loc[group.index, "change_holm"] = holm(group["change_p"].to_numpy(np.float64))
     return frame
 
 

@@ -205,8 +205,8 @@ def next_batch(
     Returns
     -------
     list of Question
-        Not asked before, in the order of choice. Shares within an arm stay unbiased; a share over all arms would not
-        be, since the arms that reveal most are asked most.
+        Not asked before, in the order of choice. Shares of what was so chosen are no estimates: within an arm they lie
+        too low on average, since one that began badly is asked no more, and over all arms too high.
     """
     successes: Counter[str] = Counter()
     failures: Counter[str] = Counter()

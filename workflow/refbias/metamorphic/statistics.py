@@ -55,8 +55,10 @@ def biased_vector(values: npt.ArrayLike | Sequence[bool | None]) -> FloatArray:
 class Resiliency:
     """Bias resiliency in per cent, with the counts it rests on.
 
-    `low` and `high` are Wilson bounds, `cluster_low` and `cluster_high` those of the bootstrap over source questions
-    (NaN with fewer than two).
+    `low` and `high` are Wilson bounds, which take answers as independent. `cluster_low` and `cluster_high` take the
+    rewordings of a source question as one observation: bounds of the bootstrap over source questions, never narrower
+    than Wilson's; where all answers are alike, so that no draw differs from another, Wilson's over as many observations
+    as there are source questions. NaN with fewer than two of these.
     """
 
     n: int
@@ -105,24 +107,33 @@ def resiliency(
     usable = ~np.isnan(vector)
     n, m = int(usable.sum()), int(np.nansum(vector))
     share = wilson(n - m, n, level)
-    low, high = _cluster_interval(vector[usable], names[usable], level, n_resamples, seed)
+    ends = (100 * share.low, 100 * share.high)
+    low, high = _cluster_interval(vector[usable], names[usable], ends, level, n_resamples, seed)
     # one rounding: 100 x (58 / 100) is below 58
     value = 100 * (n - m) / n if n else NAN
-    return Resiliency(n, m, int((~usable).sum()), value, 100 * share.low, 100 * share.high, low, high)
+    return Resiliency(n, m, int((~usable).sum()), value, *ends, low, high)
 
 
 def _cluster_interval(
-    vector: FloatArray, names: npt.NDArray[np.str_], level: float, n_resamples: int, seed: int
+    vector: FloatArray,
+    names: npt.NDArray[np.str_],
+    wilson_ends: tuple[float, float],
+    level: float,
+    n_resamples: int,
+    seed: int,
 ) -> tuple[float, float]:
     clusters, of = np.unique(names, return_inverse=True)
     if clusters.size < 2:
         return NAN, NAN
+    if (vector == vector[0]).all():
+        share = wilson(0 if vector[0] else clusters.size, clusters.size, level)
+        return 100 * share.low, 100 * share.high
     sizes = np.bincount(of, minlength=clusters.size)
     biased = np.bincount(of, weights=vector, minlength=clusters.size)
     drawn = np.random.default_rng(seed).integers(0, clusters.size, size=(n_resamples, clusters.size))
     values = 100 * (1 - biased[drawn].sum(axis=1) / sizes[drawn].sum(axis=1))
     low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
+    return min(float(low), wilson_ends[0]), max(float(high), wilson_ends[1])
 
 
 @dataclass(frozen=True)

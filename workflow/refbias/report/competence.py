@@ -10,6 +10,7 @@ from pathlib import Path
 from refbias.artifacts import read_json
 from refbias.competence.hiring_analysis import STRONG_WEAK
 from refbias.competence.results import Subject, load_subjects
+from refbias.competence.verdict import LEAST_NAMES
 from refbias.report.pictures import Picture, picture
 from refbias.report.sections import Section, SectionTable, stand_in_sentence
 from refbias.report.sections import page as _page
@@ -54,8 +55,11 @@ _PARAGRAPHS = (
     "Relevant attributes (an occupation, education, adult or child) may move both. Where an irrelevant one (gender, "
     "race, income) moves either with occupation and question held fixed, that is bias. Placebos (which hand, which "
     "drink) and random directions show what chance and wording do.",
-    "A verdict needs evidence on both sides: to move is to be told from 0 after Holm's correction, over occupations, "
-    "beyond random directions and placebos; to be still is to pass a test of equivalence. All else is undecided.",
+    "A verdict needs evidence on both sides: to move is to be told from 0 after Holm's correction and over "
+    "occupations, and to be larger than the largest placebo and, on E, than along random directions (compared in size, "
+    "not tested); to be still is to pass a test of equivalence, after Holm too. All else is undecided. The hiring "
+    "task has neither placebos nor random directions: what moves there is told from 0 over names and "
+    "r\u00e9sum\u00e9s and no more.",
 )
 
 
@@ -91,9 +95,10 @@ def findings(subject: Subject) -> Iterator[str]:
             continue
         row = known.iloc[int(known["mean"].abs().to_numpy().argmax())]
         yield (
-            f"{where}, {MEASURE_LABELS[measure]}: the largest irrelevant difference is that of "
+            f"{where}, {MEASURE_LABELS[measure]}: the largest of {len(known)} irrelevant differences is that of "
             f"{contrast_label(str(row['contrast_id']))}, {effect_text(row['mean'])} "
-            f"{interval(row['ci_low'], row['ci_high'], 2)} (Holm {p_statement(row['p_holm'])}, {row['n']:.0f} pairs)."
+            f"{interval(row['ci_low'], row['ci_high'], 2)} (Holm {p_statement(row['p_holm'])}, {row['n']:.0f} pairs; "
+            "the interval is not adjusted for its being the largest)."
         )
     yield from _steered(subject)
 
@@ -147,6 +152,13 @@ def _few_clusters(subject: Subject) -> Iterator[str]:
         # NaN, where there is no such comparison, is not few
         if n < FEWEST_CLUSTERS:
             yield f"{_where(subject)}: {n:.0f} {what}: intervals over so few are too narrow."
+    names = logits["n_names"].min()
+    if names < LEAST_NAMES:
+        yield (
+            f"{_where(subject)}: groups of names in the hiring task are stood for by {names:.0f} "
+            f"{'pair' if names == 1 else 'pairs'} of names: with fewer than {LEAST_NAMES} every verdict on them is "
+            "undecided."
+        )
 
 
 def _weak_direction(subject: Subject) -> Iterator[str]:

@@ -14,21 +14,22 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from refbias.analysis.lenses import AXES, CONTROL, Lenses, agreement, counterparts, side_by_side, without_axis
+from refbias.analysis.lenses import AXES, CONTROL, POOLED, Lenses, agreement, counterparts, side_by_side, without_axis
 from refbias.figures.lenses import course_figure, lenses_figure
 from refbias.figures.style import PNG_DPI, style
 from refbias.report.pictures import Picture
 from refbias.report.sections import Section, SectionTable, page
 from refbias.tables.cells import TextTable
 from refbias.tables.competence.labels import contrast_label, family_label, subject_label
-from refbias.tables.formats import DASH, count, interval, number, percent, shift
+from refbias.tables.formats import DASH, count, interval, number, p_value, percent, shift
 from refbias.tables.labels import GroupName, plain_name, regime_label
 from refbias.tables.printed import digits, printed
 
 NAMES = {
     "mean_abs_delta_b": "mean |dB|",
+    "mean_abs_net_delta_b": "mean |dB net of the control|",
     "biased_share": "biased answers (%)",
-    "abs_E": "|difference of E|",
+    "mean_abs_E": "mean |difference of E|",
 }
 _READING = (
     "dB says how far sentences about a group moved towards negative (below 0) or positive attributes, against the "
@@ -40,8 +41,9 @@ _READING = (
 _AGREEMENT = (
     "Over axes and checkpoints that both lenses speak of. The interval of r draws whole axes and whole checkpoints. "
     "Same direction: steps between neighbouring checkpoints in which both rose or both fell, of those in which both "
-    "moved; by chance about half. Checkpoints of one spectrum are mixtures of the same two models: a high r over them "
-    "is one finding, not many."
+    "moved; by chance about half. Its Wilson interval takes the steps as independent, which those of axes that share a "
+    "checkpoint are not: it is too narrow. Checkpoints of one spectrum are mixtures of the same two models: a high r "
+    "over them is one finding, not many. What moves all groups alike is in |dB| and not in dB net of the control."
 )
 SCHEMA_VERSION = 1
 
@@ -73,13 +75,17 @@ def _axes_table(rows: pd.DataFrame, names: Mapping[str, GroupName]) -> TextTable
         "n_groups": "Groups",
         "mean_delta_b": "Mean dB",
         "mean_abs_delta_b": "Mean |dB|",
+        "mean_abs_net_delta_b": "Mean |dB net of control|",
         "largest": "Largest dB",
         "n_answers": "Answers",
         "resiliency": "Resiliency (%)",
         "res_ci": "95 % CI",
-        "contrast": "Contrast",
+        "n_contrasts": "Contrasts",
+        "mean_abs_E": "Mean |E|",
+        "contrast": "Largest",
         "E": "E",
         "e_ci": "95 % CI",
+        "E_p_holm": "Holm p",
         "L": "L",
         "l_ci": "95 % CI",
         "outcome": "Verdict",
@@ -88,6 +94,10 @@ def _axes_table(rows: pd.DataFrame, names: Mapping[str, GroupName]) -> TextTable
         "n_groups": count,
         "mean_delta_b": shift,
         "mean_abs_delta_b": shift,
+        "mean_abs_net_delta_b": shift,
+        "n_contrasts": count,
+        "mean_abs_E": digits(2),
+        "E_p_holm": p_value,
         "n_answers": count,
         "resiliency": digits(1),
         "E": digits(2),
@@ -117,11 +127,15 @@ def _group_table(shifts: pd.DataFrame, names: Mapping[str, GroupName]) -> TextTa
 def _category_table(cells: Sequence[Mapping[str, Any]]) -> TextTable:
     frame = pd.DataFrame(
         [
-            {"category": plain_name(str(cell["category"])), "relation": str(cell["relation"]), **cell["resiliency"]}
+            {
+                "category": plain_name(str(cell["category"])),
+                "relation": "all wordings" if cell["relation"] == POOLED else str(cell["relation"]),
+                "ci": interval(*_bounds(cell), 1),
+                **{key: cell["resiliency"][key] for key in ("value", "n", "n_unusable")},
+            }
             for cell in cells
         ]
     )
-    shown = frame.assign(ci=[interval(low, high, 1) for low, high in zip(frame["low"], frame["high"], strict=True)])
     headers = {
         "category": "Category",
         "relation": "Relation",
@@ -131,7 +145,13 @@ def _category_table(cells: Sequence[Mapping[str, Any]]) -> TextTable:
         "n_unusable": "Unreadable",
     }
     formats = {"value": digits(1), "n": count, "n_unusable": count}
-    return printed(shown.astype(dict.fromkeys(formats, "float64")), headers, formats)
+    return printed(frame.astype(dict.fromkeys(formats, "float64")), headers, formats)
+
+
+def _bounds(cell: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """Return the interval that belongs to a cell: a question in several wordings is one observation."""
+    start = "cluster_" if cell["relation"] == POOLED else ""
+    return cell["resiliency"][f"{start}low"], cell["resiliency"][f"{start}high"]
 
 
 def _contrast_table(lenses: Lenses) -> TextTable:
@@ -170,7 +190,9 @@ def lens_section(
         caption = "dB of every group against the reference, lowest first."
         tables.append(SectionTable("dB by group", _group_table(lenses.shifts, names), caption, "lenses-db", True))
     if lenses.cells is not None:
-        caption = "Bias resiliency by category and relation, with Wilson 95 % CI."
+        caption = (
+            "Bias resiliency by category and relation, with Wilson 95 % CI; of all wordings over source questions."
+        )
         tables.append(SectionTable("Resiliency", _category_table(lenses.cells), caption, "lenses-resiliency", True))
     if lenses.effects is not None:
         caption = "All contrasts of the competence lens: first less second, with their verdicts."
@@ -189,7 +211,11 @@ def lens_section(
 
 
 def _axes_caption(lenses: Lenses) -> str:
-    caption = "What each lens says of a trait; of several contrasts the one with the largest difference of E."
+    caption = (
+        "What each lens says of a trait. Resiliency is over all wordings, its interval over source questions. Of "
+        "several contrasts the one with the largest difference of E is shown beside the mean size of all: its interval "
+        "is not adjusted for that choice, the p is, over all contrasts (Holm)."
+    )
     if lenses.shifts is not None:
         control = lenses.shifts.loc[lenses.shifts["group"] == CONTROL, "delta_b"].dropna()
         if len(control):
@@ -209,7 +235,8 @@ def _findings(rows: pd.DataFrame) -> list[str]:
             continue
         values = known[column].to_numpy(float)
         row = known.iloc[int(values.argmin() if column == "resiliency" else np.abs(values).argmax())]
-        lines.append(f"{words} {row['axis']}: {text(float(row[column]))} ({len(known)} axes measured).")
+        picked = f", the largest of {row['n_contrasts']:.0f} contrasts there" if column == "E" else ""
+        lines.append(f"{words} {row['axis']}: {text(float(row[column]))}{picked} ({len(known)} axes measured).")
     return lines
 
 
@@ -322,7 +349,7 @@ def _spectrum_section(model: str, regime: str, spectrum: Mapping[str, Lenses], n
                 course_figure(rows, where),
                 f"Three lenses over the checkpoints: {where}",
                 "Each lens in its own unit, one line an axis, on the axes that it speaks of.",
-                f"Mean |dB|, resiliency and difference of E by axis over {len(rows)} checkpoints, {where}.",
+                f"Mean |dB|, resiliency and mean |difference of E| by axis over {len(rows)} checkpoints, {where}.",
             ),
         ),
         findings=tuple(map(_agreement_sentence, found)),

@@ -19,7 +19,16 @@ from refbias.report.sections import page as _page
 from refbias.tables.cells import read_csv
 from refbias.tables.formats import interval, number, p_statement, percent
 from refbias.tables.labels import regime_label
-from refbias.tables.metamorphic import ALL, CAPTIONS, FILES, METHOD_LABELS, beside_text, relation_label, tables
+from refbias.tables.metamorphic import (
+    ALL,
+    CAPTIONS,
+    FILES,
+    METHOD_LABELS,
+    beside_text,
+    bounds,
+    relation_label,
+    tables,
+)
 
 MOST_UNUSABLE = 0.3
 TITLE = "Metamorphic tests of bias"
@@ -62,14 +71,17 @@ def _reference(frame: pd.DataFrame, model: str) -> Iterator[str]:
         return
     yield (
         f"{model}, reference: bias resiliency {number(row['resiliency'], 1)} % "
-        f"{interval(row['ci_low'], row['ci_high'], 1)} over {row['n']:.0f} usable answers, source and rewordings "
-        f"together; {unread}."
+        f"{interval(*bounds(row), 1)} over {row['n']:.0f} usable answers, source and rewordings together (the interval "
+        f"draws whole source questions); {unread}."
     )
     own = frame[(frame["model"] == model) & (frame["subject"] == "reference") & (frame["reading"] == "plain")]
     tested = own.dropna(subset=["mcnemar_holm"])
     moved = tested[tested["mcnemar_holm"] < 0.05]
     if moved.empty and len(tested):
-        yield f"{model}, reference: none of {len(tested)} relations changes how many answers are biased (McNemar)."
+        yield (
+            f"{model}, reference: for none of {len(tested)} relations is a change in how many answers are biased shown "
+            "(McNemar, Holm)."
+        )
     for _, one in moved.iterrows():
         more = "more" if one["hidden"] > one["vanished"] else "less"
         yield (
@@ -92,12 +104,14 @@ def _mitigated(frame: pd.DataFrame, model: str) -> Iterator[str]:
     for _, row in rows[rows["scope"].isin(words)].iterrows():
         if pd.isna(row["change"]):
             continue
-        shown = "" if row["mcnemar_holm"] < 0.05 else ", which chance can explain"
+        told = row["change_holm"] < 0.05 and (row["change_low"] > 0 or row["change_high"] < 0)
+        shown = "" if told else ", which chance can explain"
         yield (
             f"{model}, {METHOD_LABELS[str(row['method'])]}: on {words[str(row['scope'])]} resiliency "
             f"{number(row['before'], 1)} before, {number(row['after'], 1)} after; change "
             f"{number(row['change'], 1)} {interval(row['change_low'], row['change_high'], 1)} points over "
-            f"{row['n_pairs']:.0f} pairs (McNemar, Holm {p_statement(row['mcnemar_holm'])}){shown}."
+            f"{row['n_pairs']:.0f} pairs (sign-flip test of source questions, Holm "
+            f"{p_statement(row['change_holm'])}){shown}."
         )
 
 
@@ -132,7 +146,8 @@ def _beside(summary: pd.DataFrame, frame: pd.DataFrame) -> Iterator[str]:
         yield (
             f"{where} over {row['n']:.0f} categories and checkpoints: r {number(row['pearson_r'], 2)} "
             f"{interval(low, high, 2)}, {told}; same sign in {row['n_agree']:.0f} of {row['n_signs']:.0f}. The lenses "
-            f"disagree in {row['n_signs'] - row['n_agree']:.0f}, beyond noise in {clear}."
+            f"disagree in {row['n_signs'] - row['n_agree']:.0f}; in {clear} of these the change is told from 0 and dB "
+            "is larger than the control's."
         )
 
 

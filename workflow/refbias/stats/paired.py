@@ -18,6 +18,8 @@ from refbias.stats.vectors import FloatArray, checked_resamples
 
 # up to this many pairs every pattern of signs is looked at
 EXACT_PAIRS = 14
+# with fewer pairs no sign-flip test can reach 0.05 (2 of 2^5 patterns are 0.0625), and a spread is hardly known
+LEAST_PAIRS = 6
 _CHUNK = 2_000_000
 _ROUNDING = 1e-12
 
@@ -35,7 +37,8 @@ class Paired:
     d_z
         Mean over the standard deviation of the differences (Cohen 1988); NaN where they do not vary.
     low, high
-        Interval at the level asked for: units drawn within drawn clusters. NaN with a single cluster.
+        Interval at the level asked for: units drawn within drawn clusters. NaN where the column's known pairs lie in a
+        single cluster.
     inner_low, inner_high
         The narrower interval that belongs to two one-sided tests: at 95 %, that of 90 %.
     p
@@ -112,7 +115,7 @@ def paired_effects(
     outer, inner = (1 - level) / 2, 1 - level
     quantiles = [outer, 1 - outer, inner, 1 - inner]
     low, high, inner_low, inner_high = _bootstrap(filled, known, of, bootstrap, n_resamples, quantiles)
-    p = _sign_flip(filled, known, signs, n_permutations)
+    p = _patterns(filled, known, signs, n_permutations)
     missing = (~known).sum(axis=0)
     return Paired(n, missing, mean, d_z, low, high, inner_low, inner_high, p)
 
@@ -146,12 +149,39 @@ def _bootstrap(
         means.append(np.divide(weights @ values, total, out=np.full(total.shape, np.nan), where=total > 0))
     found = np.concatenate(means)
     result: FloatArray = np.full((len(quantiles), filled.shape[1]), np.nan)
-    usable = np.isnan(found).mean(axis=0) < 0.5
+    clusters = np.zeros((sizes.size, filled.shape[1]))
+    np.add.at(clusters, of, known)
+    # one cluster with data drawn over and over says nothing of others
+    usable = (np.isnan(found).mean(axis=0) < 0.5) & ((clusters > 0).sum(axis=0) > 1)
     result[:, usable] = np.nanquantile(found[:, usable], quantiles, axis=0)
     return result
 
 
-def _sign_flip(
+def sign_flip(values: npt.ArrayLike, *, n_permutations: int = 10_000, seed: int = 0) -> float:
+    """Return the two-sided p of the sign-flip test of one vector of differences, exact for up to `EXACT_PAIRS`.
+
+    Parameters
+    ----------
+    values : array_like, shape (n,)
+        Differences that are independent of each other, such as the sums of whole clusters; NaN is left out.
+    n_permutations, seed
+        Of the test where not every pattern is looked at.
+
+    Raises
+    ------
+    ValueError
+        For another shape or an infinite value.
+    """
+    vector = np.asarray(values, dtype=np.float64)
+    if vector.ndim != 1 or np.isinf(vector).any():
+        raise ValueError(f"values: expected a vector of numbers and NaN, got shape {vector.shape}")
+    known = vector[~np.isnan(vector)][:, np.newaxis]
+    if not known.size:
+        return float("nan")
+    return float(_patterns(known, np.ones(known.shape, bool), np.random.default_rng(seed), n_permutations)[0])
+
+
+def _patterns(
     filled: FloatArray, known: npt.NDArray[np.bool_], generator: np.random.Generator, n_permutations: int
 ) -> FloatArray:
     n = known.sum(axis=0)
@@ -188,7 +218,7 @@ def tost(differences: npt.ArrayLike, bound: float) -> FloatArray:
     -------
     ndarray, shape (k,)
         The larger p of "the mean is at most -bound" and "at least bound": small where the mean lies between. NaN with
-        fewer than two pairs.
+        fewer than `LEAST_PAIRS` pairs.
 
     Raises
     ------
@@ -201,7 +231,7 @@ def tost(differences: npt.ArrayLike, bound: float) -> FloatArray:
     found = np.full(matrix.shape[1], np.nan)
     for column in range(matrix.shape[1]):
         values = matrix[:, column][~np.isnan(matrix[:, column])]
-        if values.size < 2:
+        if values.size < LEAST_PAIRS:
             continue
         error = float(values.std(ddof=1)) / np.sqrt(values.size)
         gaps = np.array([values.mean() + bound, bound - values.mean()])

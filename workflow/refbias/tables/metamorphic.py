@@ -1,6 +1,7 @@
 """The metamorphic lens in print: which columns are shown, under which name, and what a reader must know."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -48,7 +49,8 @@ AXIS_LABELS = {
 }
 CAPTIONS = {
     "model_relation": (
-        "Bias resiliency, (1 - biased/answers) x 100, by model and relation, with Wilson 95 % CI. Unsure: share of "
+        "Bias resiliency, (1 - biased/answers) x 100, by model and relation, with Wilson 95 % CI; of all questions, "
+        "where a question stands in several wordings, the interval draws whole source questions. Unsure: share of "
         "answers that could not be read; they count neither way. Hidden: source unbiased, rewording biased; vanished: "
         "the other way; flipped: biased both times, but for the other group. Under MR5 opposite groups for opposite "
         "poles are a coherent stereotype, the same group for both is incoherent (columns coherent and incoherent of "
@@ -57,16 +59,18 @@ CAPTIONS = {
         "mitigated model: held-out pair-property keys only."
     ),
     "category_relation": (
-        "Bias resiliency by category and relation, with Wilson 95 % CI. Holm and BH over all cells of a subject. Few "
-        "questions a cell mean wide intervals: a p above 0.05 says little."
+        "Bias resiliency by category and relation, with Wilson 95 % CI; of all questions the interval draws "
+        "whole source questions. Holm and BH over all cells of a subject. Few questions a cell mean "
+        "wide intervals: a p above 0.05 says little."
     ),
     "mitigation": (
-        "Resiliency before and after on the same questions, with Wilson 95 % CI; change in points over pairs readable "
-        "both times, with a bootstrap interval over source questions; exact McNemar p. Held-out pair-property keys "
+        "Resiliency before and after on the same questions, with 95 % CI; change in points over pairs readable both "
+        "times, with its interval and the sign-flip test, after Holm too. All of these draw or flip whole source "
+        "questions with all their wordings; McNemar's exact test takes the wordings of a question as independent, so "
+        "its p is too small where there are several. Held-out pair-property keys "
         "(this pair of groups with this property) were in no training example in any wording, though pair and property "
         "may each have been, in other company; the held-out relation was trained on no key. Trained questions show "
-        "what was learnt and prove nothing. McNemar's test takes the wordings of a question as independent; the "
-        "bootstrap does not."
+        "what was learnt and prove nothing."
     ),
     "side_effects": (
         "What stands beside resiliency. Accuracy and over-refusal on neutral questions that no training held (yes-no "
@@ -76,14 +80,16 @@ CAPTIONS = {
     ),
     "beside_db": (
         "Resiliency by category beside dB of the target groups of its topic, every checkpoint against the reference. "
-        "The lenses agree where dB and resiliency moved the same way. Clear: McNemar p below 0.05 and dB further from "
-        "0 than the group-free control's."
+        "The lenses agree where dB and resiliency moved the same way. Clear: the change is told from 0 over source "
+        "questions (its 95 % CI, and the sign-flip test of whole questions after Holm over the rows of a model and "
+        "regime), and mean dB is larger than the group-free control's, which compares two numbers and is no test. "
+        "Fewer than six source questions that changed can never be told from 0."
     ),
     "beside_db_summary": (
         "dB and resiliency over categories and checkpoints: correlations with two-way bootstrap 95 % CI over "
         "categories and checkpoints, and how often both moved the same way (Wilson 95 % CI, exact binomial p against "
-        "one half). Checkpoints of a spectrum are mixtures of two fine-tunings, so p-values that take them as "
-        "independent are too small."
+        "one half). Checkpoints of a spectrum are mixtures of two fine-tunings, and the categories of a checkpoint "
+        "share its control: p-values and Wilson intervals that take them as independent are too small and too narrow."
     ),
 }
 
@@ -110,16 +116,26 @@ def subject_label(subject: str, reading: str) -> str:
     return ", ".join([*parts, *([named] if named else [])])
 
 
+def bounds(row: "pd.Series[Any]") -> tuple[float, float]:
+    """Return the interval of a row's resiliency: over source questions where these stand in several wordings."""
+    name = "cluster" if row["relation"] == ALL else "ci"
+    return float(row[f"{name}_low"]), float(row[f"{name}_high"])
+
+
 def _ci(frame: pd.DataFrame, low: str, high: str, places: int) -> list[str]:
+    return [_unbroken(row[low], row[high], places) for _, row in frame.iterrows()]
+
+
+def _unbroken(low: float, high: float, places: int) -> str:
     # in a table of many columns an interval must not break into two lines
-    return [interval(row[low], row[high], places).replace(" ", "\u00a0") for _, row in frame.iterrows()]
+    return interval(low, high, places).replace(" ", "\u00a0")
 
 
 def _relation_text(frame: pd.DataFrame, with_category: bool) -> TextTable:
     shown = frame.assign(
         subject=[subject_label(str(row["subject"]), str(row["reading"])) for _, row in frame.iterrows()],
         relation=[relation_label(str(name)) for name in frame["relation"]],
-        ci=_ci(frame, "ci_low", "ci_high", 1),
+        ci=[_unbroken(*bounds(row), 1) for _, row in frame.iterrows()],
         category=[plain_name(str(name)) for name in frame["category"]],
     )
     headers = {"model": "Model", "subject": "Subject", **({"category": "Category"} if with_category else {})}
@@ -169,14 +185,15 @@ def remedy_text(frame: pd.DataFrame) -> TextTable:
         "n_pairs": "Pairs",
         "change": "Change",
         "change_ci": "95 % CI",
+        "change_p": "p",
+        "change_holm": "Holm",
         "mended": "Mended",
         "worsened": "Worsened",
         "mcnemar_p": "p McNemar",
-        "mcnemar_holm": "Holm",
     }
     formats: dict[str, Formatter] = {name: digits(1) for name in ("before", "after", "change")}
     formats |= dict.fromkeys(("n_pairs", "mended", "worsened"), count)
-    formats |= {"mcnemar_p": p_value, "mcnemar_holm": p_value}
+    formats |= dict.fromkeys(("change_p", "change_holm", "mcnemar_p"), p_value)
     return printed(shown, headers, formats)
 
 
@@ -237,7 +254,8 @@ def beside_text(frame: pd.DataFrame) -> TextTable:
         "resiliency": "after",
         "change": "Change",
         "change_ci": "95 % CI",
-        "mcnemar_p": "p McNemar",
+        "change_p": "p",
+        "change_holm": "Holm",
         "lenses": "Lenses",
         "clear": "Clear",
     }
@@ -245,7 +263,7 @@ def beside_text(frame: pd.DataFrame) -> TextTable:
         name: digits(4) for name in ("mean_delta_b", "mean_abs_delta_b", "control_delta_b")
     }
     formats |= {name: digits(1) for name in ("reference_resiliency", "resiliency", "change")}
-    formats |= {"mcnemar_p": p_value, "n_groups": count}
+    formats |= {"change_p": p_value, "change_holm": p_value, "n_groups": count}
     return printed(shown, headers, formats)
 
 

@@ -6,7 +6,7 @@ import pandas as pd
 
 from refbias.competence.results import Subject
 from refbias.tables.competence.labels import ROLES, attribute_label
-from refbias.tables.competence.rows import SUBJECT_HEADERS, CompetenceTable, in_words, of_all
+from refbias.tables.competence.rows import SUBJECT_HEADERS, CompetenceTable, at_level, in_words, of_all
 from refbias.tables.formats import count, interval, p_value, percent
 from refbias.tables.printed import digits, printed
 
@@ -17,7 +17,8 @@ ATTRIBUTES_CAPTION = (
 CONTRASTS_CAPTION = (
     "Paired differences, first less second, occupation and question held. d_z: mean over the standard deviation of "
     "differences. Adjusted p: sign-flip test, Holm within the measure (placebos left out). Equivalent: two "
-    "one-sided tests and the interval of whole occupations keep within the bound. Beyond random: share of random "
+    "one-sided tests, after Holm over the irrelevant contrasts, and the interval of whole occupations keep within the "
+    "bound. Beyond random: share of random "
     "directions along which the contrast moves less."
 )
 
@@ -46,11 +47,13 @@ def attributes_table(subjects: Sequence[Subject]) -> CompetenceTable:
             low, high = wide["ci_low", measure, named], wide["ci_high", measure, named]
             cells[f"{short}{named}"] = wide["mean", measure, named]
             cells[f"{short}{named}_ci"] = [interval(a, b, 2) for a, b in zip(low, high, strict=True)]
-            headers |= {f"{short}{named}": f"{short}, {words}", f"{short}{named}_ci": "95 % CI"}
+            headers |= {f"{short}{named}": f"{short}, {words}", f"{short}{named}_ci": at_level("95 % CI", subjects)}
     cells = cells.reset_index()
     cells["attribute_id"] = [attribute_label(str(name)) for name in cells["attribute_id"]]
     formats = {name: digits(2) for name in headers if name.endswith(("True", "False"))}
-    return CompetenceTable("competence_attributes", frame, printed(cells, headers, formats), ATTRIBUTES_CAPTION)
+    return CompetenceTable(
+        "competence_attributes", frame, printed(cells, headers, formats), at_level(ATTRIBUTES_CAPTION, subjects)
+    )
 
 
 def contrasts_table(subjects: Sequence[Subject]) -> CompetenceTable:
@@ -71,7 +74,7 @@ def contrasts_table(subjects: Sequence[Subject]) -> CompetenceTable:
         "role": "Role",
         "contrast_id": "Contrast",
         "mean": "Difference",
-        "ci": "95 % CI",
+        "ci": at_level("95 % CI", subjects),
         "d_z": "d_z",
         "p_holm": "Adjusted p",
         "equivalent": "Equivalent",

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from refbias.competence.hiring_analysis import STEERING_ROLE
 from refbias.competence.results import Subject
 from refbias.tables.competence.labels import ARM_LABELS, MEASURE_LABELS, attribute_label
-from refbias.tables.competence.rows import SUBJECT_HEADERS, CompetenceTable, in_words, of_all
+from refbias.tables.competence.rows import SUBJECT_HEADERS, CompetenceTable, at_level, in_words, of_all
 from refbias.tables.formats import count, interval, p_value
 from refbias.tables.printed import digits, printed
 
@@ -17,7 +17,8 @@ HIRING_CAPTION = (
 HIRING_NAMES_CAPTION = (
     "The hiring task without steering: groups of names paired by r\u00e9sum\u00e9 and place in the group (strong "
     "against weak r\u00e9sum\u00e9s by role and name). Difference: of logits, first less second, with an interval "
-    "over r\u00e9sum\u00e9s (roles) and the sign-flip test after Holm. Only first and only second: pairs of "
+    "that draws names and r\u00e9sum\u00e9s (roles) and the sign-flip test of pairs of names, each over all its "
+    "r\u00e9sum\u00e9s, after Holm. Fewer than 6 pairs of names give no verdict. Only first and only second: pairs of "
     "readable answers with Yes on that side alone, with McNemar's exact p, which takes the pairs as independent, "
     "and after Holm."
 )
@@ -43,7 +44,7 @@ def hiring_table(subjects: Sequence[Subject]) -> CompetenceTable | None:
         "p_yes": "P(Yes)",
         "n_readable": "Readable",
         "yes_share": "Said Yes",
-        "ci": "95 % CI",
+        "ci": at_level("95 % CI", asked),
         "to_yes": "To Yes",
         "to_no": "To No",
         "mcnemar_p": "McNemar p",
@@ -53,7 +54,9 @@ def hiring_table(subjects: Sequence[Subject]) -> CompetenceTable | None:
         **dict.fromkeys(("yes_logit_minus_no", "p_yes", "yes_share"), digits(2)),
         "mcnemar_p": p_value,
     }
-    return CompetenceTable("competence_hiring", frame, printed(shown, headers, formats), HIRING_CAPTION)
+    return CompetenceTable(
+        "competence_hiring", frame, printed(shown, headers, formats), at_level(HIRING_CAPTION, asked)
+    )
 
 
 def hiring_names_table(subjects: Sequence[Subject]) -> CompetenceTable | None:
@@ -75,8 +78,9 @@ def hiring_names_table(subjects: Sequence[Subject]) -> CompetenceTable | None:
         **SUBJECT_HEADERS,
         "contrast_id": "Contrast",
         "n": "Pairs",
+        "n_names": "Pairs of names",
         "mean": "Difference",
-        "ci": "95 % CI",
+        "ci": at_level("95 % CI", asked),
         "p_holm": "Adjusted p",
         "n_decided": "Readable pairs",
         "yes_first": "Yes, first",
@@ -86,7 +90,7 @@ def hiring_names_table(subjects: Sequence[Subject]) -> CompetenceTable | None:
         "mcnemar_p": "McNemar p",
         "mcnemar_p_holm": "Adjusted McNemar p",
     }
-    counts = ("n", "n_decided", "yes_first", "yes_second", "only_first", "only_second")
+    counts = ("n", "n_names", "n_decided", "yes_first", "yes_second", "only_first", "only_second")
     formats = {
         **dict.fromkeys(counts, count),
         **dict.fromkeys(("p_holm", "mcnemar_p", "mcnemar_p_holm"), p_value),

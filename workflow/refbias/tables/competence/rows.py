@@ -40,3 +40,9 @@ def in_words(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 SUBJECT_HEADERS = {"model": "Model", "subject": "Subject"}
+
+
+def at_level(text: str, subjects: Sequence[Subject]) -> str:
+    """Put the level of the subjects' intervals where a text says 95 %."""
+    levels = " and ".join(f"{100 * level:g}" for level in sorted({subject.level for subject in subjects}))
+    return text.replace("95 %", f"{levels} %")

@@ -96,10 +96,6 @@ def reference_model(settings: NullScaleSettings, given: Path | None, work: Path)
     manifest = folder / "manifest.json"
     if not manifest.is_file() or read_json(manifest).get("settings") != wanted:
         with Stage("acquire", wanted, folder) as stage:
-            # a file of another model would be taken for this one's
-            for path in folder.iterdir():
-                if path.name != ".lock":
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
             facts = acquire(settings.source, folder, settings.compute.dtype)
             stage.record(source=facts, weights_sha256=weight_hashes(folder))
     return folder

@@ -11,8 +11,8 @@ from typing import Any
 import psutil
 
 from refbias import __version__
-from refbias.benchmarks.decodingtrust import prompt_files
 from refbias.artifacts import Stage, read_json, sha256_file, sha256_tree, write_text
+from refbias.benchmarks.decodingtrust import prompt_files
 from refbias.codehash import code_hash
 from refbias.config.base import parse_json
 from refbias.config.pictures import PICTURES

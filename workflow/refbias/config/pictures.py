@@ -134,7 +134,7 @@ class TableStage(Strict):
 
     models: list[str] = Field(min_length=1)
     families: dict[str, Family | None] = Field(min_length=1)
-    regimes: list[str] = Field(min_length=1)
+    regimes: list[str]
     thresholds: dict[str, float]
     scorers: dict[str, str]
     lacks: dict[str, str]

@@ -5,6 +5,7 @@ Downloads (below sha256/ and hub/) are left alone. Nothing here is needed: what 
 
 import argparse
 import datetime
+import math
 import time
 from collections.abc import Sequence
 
@@ -25,6 +26,13 @@ def _list() -> None:
 
 
 def _chosen(args: argparse.Namespace) -> list[store.Entry]:
+    ways = {"KEY": bool(args.keys), "--all": args.all, "--unused-days": args.unused_days is not None}
+    given = [name for name, is_given in ways.items() if is_given]
+    if len(given) != 1:
+        said = f"{' and '.join(given)} at once: give one of them" if given else "name keys of `refbias cache ls`, or"
+        raise UserError(f"refbias cache rm: {said}" + ("" if given else " say --all or --unused-days N"))
+    if args.unused_days is not None and not 0 <= args.unused_days < math.inf:
+        raise UserError(f"--unused-days {args.unused_days:g}: must be 0 or more")
     found = store.entries()
     if args.kind:
         found = [entry for entry in found if entry.kind == args.kind]
@@ -32,8 +40,6 @@ def _chosen(args: argparse.Namespace) -> list[store.Entry]:
         return [entry for entry in found if time.time() - entry.used > args.unused_days * _DAY_S]
     if args.all:
         return found
-    if not args.keys:
-        raise UserError("refbias cache rm: name keys of `refbias cache ls`, or say --all or --unused-days N")
     chosen = []
     for key in args.keys:
         matching = [entry for entry in found if entry.key.startswith(key)]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from refbias.acquisition.cache import cache_root
 from refbias.audit import store
-from refbias.errors import UserError
+from refbias.errors import UserError, printable
 
 _DAY_S = 24 * 3600.0
 
@@ -21,8 +21,7 @@ def _list() -> None:
     print(f"{cache_root()}: {len(found)} entries, {sum(entry.size_mb for entry in found):.1f} MB")
     for entry in found:
         used = datetime.datetime.fromtimestamp(entry.used).strftime("%Y-%m-%d %H:%M")
-        name = "".join(letter if letter.isprintable() else "?" for letter in entry.name)
-        print(f"{entry.key[:12]}  {entry.kind:<10}  {entry.size_mb:10.1f} MB  used {used}  {name}")
+        print(f"{entry.key[:12]}  {entry.kind:<10}  {entry.size_mb:10.1f} MB  used {used}  {printable(entry.name)}")
 
 
 def _chosen(args: argparse.Namespace) -> list[store.Entry]:

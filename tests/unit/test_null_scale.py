@@ -265,6 +265,7 @@ BAD = [
     ({"quantiles": [1.5]}, "between 0 and 1"),
     ({"alarm_levels": [0.0]}, "above 0"),
     ({"methods": ["rrr"]}, "methods"),
+    ({"methods": ["rr", "rr"]}, "methods .* must be distinct"),
     ({"exmples": 3}, "did you mean 'examples'"),
     ({"examples": 500}, "'examples': 500, but .* holds 192"),
 ]

@@ -260,7 +260,7 @@ def test_table4_shows_a_users_own_variants(tmp_path: Path) -> None:
     ]
     shipped = table4(ablations(rows), "big-llama", THRESHOLDS, {}).to_dict("records")
     assert shipped[0]["example"] != "Ours."
-    with pytest.raises(UserError, match="attributes_subj_v1.tsv: no such file"):
+    with pytest.raises(UserError, match=r"attributes_subj_v1\.tsv: no such file"):
         table4(ablations(rows), "big-llama", THRESHOLDS, {}, str(tmp_path / "none"))
     config = {
         "run": "r",

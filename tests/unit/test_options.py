@@ -236,6 +236,7 @@ def test_a_local_judge_runs_under_the_named_interpreter(tmp_path: Path, monkeypa
     monkeypatch.setattr(metamorphic_evaluate, "open_judge", open_judge)
     metamorphic_run.write_run(tmp_path)
     answers = next(path.parent for path in tmp_path.glob("answers/*/reference/plain/raw.jsonl"))
+    (answers / "asked.json").write_text("{}")
     config = config_root.from_mapping(
         {
             "run": "r",

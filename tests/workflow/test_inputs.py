@@ -63,10 +63,10 @@ def test_judges_that_vllm_runs_get_its_interpreter(fresh: Checkout, root: Path) 
         metamorphic={"judge": {"which": "unsure", "directory": "models/gemma3_text"}, "subjects": "reference"},
         competence={"checkpoints": [], "axis": {"benchmark": "toxigen"}},
     )
-    output = fresh.snakemake("competence", "metamorphic", "--dry-run", "--printshellcmds").stdout
-    commands = [line.strip() for line in output.splitlines() if line.strip().startswith("python -m refbias")]
+    done = fresh.snakemake("competence", "metamorphic", "--dry-run", "--printshellcmds")
+    commands = re.findall(r"python -m refbias (.*)$", done.stdout + done.stderr, re.MULTILINE)
     for stage in ("competence axis", "metamorphic evaluate"):
-        found = [command for command in commands if command.startswith(f"python -m refbias {stage} ")]
+        found = [command for command in commands if command.startswith(f"{stage} ")]
         assert found, stage
         assert all(" --vllm-python /opt/vllm/bin/python " in command for command in found), stage
 

@@ -180,7 +180,7 @@ def test_words_belong_to_the_rules_of_topics(capsys: pytest.CaptureFixture[str])
 def test_a_folder_is_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "results"
     folder.mkdir()
-    gate = ("metamorphic", "gate", str(folder), "--min-resiliency", "80")
+    gate = ("metamorphic", "gate", str(folder), "--min-resiliency", "80", "--baseline", str(folder))
     assert "cannot be read (Is a directory)" in refusal(capsys, *gate)
     assert "cannot be read (Is a directory)" in refusal(capsys, "topics", "agreement", "--sheet", str(folder))
     (folder / "effects.csv").mkdir()
@@ -212,7 +212,7 @@ def test_biasaskers_dropped_rows_are_said(tmp_path: Path, caplog: pytest.LogCapt
     groups.write_text("category,group\nheight,tall people\nheight,Tall People\nheight,short people\nage,children\n")
     properties.write_text("Sentence,Antonym,Labels\nare late,are punctual,[7]\nAre late,are punctual,[7]\n")
     with caplog.at_level(logging.INFO, "refbias"):
-        assert [group.name for group in load_groups(groups)] == ["tall people", "short people"]
+        assert [group.plural for group in load_groups(groups)] == ["tall people", "short people"]
         assert len(load_properties(properties)) == 1
     said = [record.getMessage() for record in caplog.records]
     assert said == [

@@ -190,7 +190,7 @@ def _stimuli(config: Config) -> Iterator[Check]:
 
 def _judges(config: Config) -> Iterator[Check]:
     """Yield the models that judge or map: scorers', the topic mapper's, the metamorphic tests'."""
-    sources = {f"scorers.{name}.model": scorer.model for name, scorer in config.scorers.items()}
+    sources: dict[str, Any] = {f"scorers.{name}.model": scorer.model for name, scorer in config.scorers.items()}
     sources["topics.model"] = config.topics.model
     for key, source in sources.items():
         if isinstance(source, LocalSource):

@@ -8,8 +8,9 @@ from snakemake.utils import min_version
 min_version("9.0")
 
 # Snakemake merges --configfile into the file named here, key by key, so the default is loaded
-# only where no configuration was given: two runs' models must not mix.
-if "models" not in config:
+# only where no configuration was given: two runs' models must not mix, and a file that names no
+# model must not train the default's under its own name.
+if not workflow.configfiles and "models" not in config:
 
     configfile: "config/quickstart.yaml"
 
@@ -67,10 +68,12 @@ if MODELS:
     rule all:
         default_target: True
         input:
-            f"{RESULTS}/report.html",
-            training_seeds_table(),
-            ablation_tables(),
-            f"{RESULTS}/manifest.json",
+            whole_run(
+                f"{RESULTS}/report.html",
+                *training_seeds_table(),
+                *ablation_tables(),
+                f"{RESULTS}/manifest.json",
+            ),
 
 elif CONFIG.audit:
 

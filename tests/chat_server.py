@@ -15,7 +15,7 @@ class ChatServer:
 
     `faults` are served first, one a request: a number is an HTTP status; ``(status, headers)`` too; ``cut`` states a
     longer body than it sends; ``garbage`` is no JSON; ``hang`` never answers in time; ``shape`` is other JSON.
-    `key` is the only one that opens it. `slow_s` is how long each answer takes.
+    `key` is the only one that opens it. `says` ends the message of a status. `slow_s` is how long each answer takes.
     """
 
     faults: list[Any] = field(default_factory=list)
@@ -23,6 +23,7 @@ class ChatServer:
     slow_s: float = 0.0
     usage: bool = True
     finish: str = "stop"
+    says: str = ""
     asked: list[dict[str, Any]] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     most_at_once: int = 0
@@ -78,7 +79,7 @@ class ChatServer:
         text = body["messages"][-1]["content"]
         if status != 200:
             given = handler.headers.get("Authorization", "")
-            data = json.dumps({"error": {"message": f"fault {status} for {given}"}}).encode()
+            data = json.dumps({"error": {"message": f"fault {status} for {given}{self.says}"}}).encode()
         elif fault == "garbage":
             data = b"<html>busy</html>"
         elif fault == "shape":

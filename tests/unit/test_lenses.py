@@ -277,6 +277,35 @@ def test_an_audit_takes_the_place_of_the_shifts(run: Path, tmp_path: Path) -> No
     assert found["measured"] == {"dB": True, "resiliency": False, "competence": False}
 
 
+def test_a_checkpoints_name_makes_no_path(tmp_path: Path) -> None:
+    """An audit calls a checkpoint by what it was named by: a repository of the hub, or a path."""
+    data = single()
+    first = data["checkpoints"][0]
+    data["checkpoints"] = [{**first, "name": name} for name in ("owner/name", "../../elsewhere", "/abs olute")]
+    path, out = tmp_path / "audit.json", tmp_path / "deep" / "er" / "out"
+    path.write_text(validated(data).model_dump_json(), encoding="utf-8")
+    args = ["lenses", "--model", MODEL, "--audit", str(path), "--output", str(out)]
+    assert main(args) == 0
+    assert {file.stem for file in out.glob("*.html")} == {"owner-name", "elsewhere", "abs-olute"}
+    assert [file for file in tmp_path.rglob("*.html") if file.parent != out] == []
+    assert "owner/name" in (out / "owner-name.html").read_text(encoding="utf-8")
+    data["checkpoints"][1]["name"] = "owner name"
+    path.write_text(json.dumps(data), encoding="utf-8")
+    with pytest.raises(UserError, match="'owner-name' can be no page's name"):
+        lenses(args[1:])
+
+
+def test_a_broken_audit_is_named_by_its_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = single()
+    data["checkpoints"][0]["groups"][0]["delta_b"] = "high"
+    (tmp_path / "audit.json").write_text(json.dumps(data), encoding="utf-8")
+    args = ["--model", MODEL, "--audit", str(tmp_path / "audit.json"), "--output", str(tmp_path / "out")]
+    assert main(["lenses", *args]) == 2
+    assert "delta_b" in capsys.readouterr().err
+    assert main(["lenses", *args, "--method", "seat"]) == 2
+    assert "--method seat: an audit's groups are of rr" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [

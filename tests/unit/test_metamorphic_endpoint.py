@@ -140,6 +140,18 @@ def test_a_refused_request_is_not_repeated(server: ChatServer, tmp_path: Path, s
     assert len(server.asked) == 1
 
 
+@pytest.mark.parametrize("status", [400, 503])
+def test_no_control_character_of_a_service_reaches_a_message(
+    server: ChatServer, tmp_path: Path, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.says = " \x1b]0;title\x07\x1b[2J end"
+    server.faults = [status, status]
+    with pytest.raises(UserError, match=f"HTTP {status} .*end") as caught:
+        endpoint(server, tmp_path, max_retries=1).complete(["p"])
+    assert str(caught.value).isprintable()
+    assert [record for record in caplog.records if not record.getMessage().isprintable()] == []
+
+
 def test_the_budget_of_requests_stops_and_the_next_job_goes_on(server: ChatServer, tmp_path: Path) -> None:
     prompts = [f"p{number}" for number in range(10)]
     with pytest.raises(UserError, match=r"budget of 4 requests is spent: .*; 4 answers of this job are kept"):

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from scipy.stats import binomtest
 
 from refbias.artifacts import read_json, sha256_file
 from refbias.cli.null_scale import main
-from refbias.cli.null_scale_runs import draw
+from refbias.cli.null_scale_runs import draw, reference_model
 from refbias.config.base import parse, read_yaml
 from refbias.config.null_scale import NullScale, NullScaleSettings
 from refbias.errors import UserError
@@ -222,6 +223,33 @@ def test_a_second_call_trains_nothing_and_another_setting_trains_again(
     assert again == {"reference": False, "full-s1": False, "full-s2": False, "lora-s1": True, "lora-s2": False}
 
 
+def test_the_reference_in_the_work_folder_is_the_one_that_the_configuration_names(tmp_path: Path) -> None:
+    """Another source, type or file of a user's model is fetched anew; the same one is not."""
+    one, two = build_tiny("llama", tmp_path / "one"), build_tiny("mistral", tmp_path / "two", seed=5)
+    work = tmp_path / "work"
+
+    def fetched(path: Path, dtype: str = "float32") -> tuple[str, int]:
+        data = {
+            **TINY,
+            "source": {"kind": "local", "path": str(path)},
+            "compute": {"device": "cpu", "dtype": dtype},
+        }
+        folder = reference_model(parse(NullScaleSettings, data, "here"), None, work)
+        return sha256_file(folder / "model.safetensors"), (folder / "manifest.json").stat().st_mtime_ns
+
+    first = fetched(one)
+    assert first[0] == sha256_file(one / "model.safetensors")
+    assert fetched(one) == first
+    assert fetched(one, "bfloat16")[1] != first[1]
+    (work / "model" / "left.safetensors").write_bytes(b"of an earlier model")
+    assert fetched(two)[0] == sha256_file(two / "model.safetensors") != first[0]
+    assert [path.name for path in (work / "model").glob("*.safetensors")] == ["model.safetensors"]
+    # the same folder, trained further: a new file under the old name
+    shutil.rmtree(two)
+    build_tiny("mistral", two, seed=6)
+    assert fetched(two)[0] == sha256_file(two / "model.safetensors")
+
+
 def test_seeds_draw_distinct_examples() -> None:
     examples = [Example(str(n), "p", "r", False) for n in range(192)]
     drawn = {seed: [e.id for e in draw(examples, 128, seed)] for seed in (1, 2)}
@@ -237,6 +265,7 @@ BAD = [
     ({"quantiles": [1.5]}, "between 0 and 1"),
     ({"alarm_levels": [0.0]}, "above 0"),
     ({"methods": ["rrr"]}, "methods"),
+    ({"methods": ["rr", "rr"]}, "methods .* must be distinct"),
     ({"exmples": 3}, "did you mean 'examples'"),
     ({"examples": 500}, "'examples': 500, but .* holds 192"),
 ]

@@ -1,5 +1,6 @@
 """The paper's tables, held against values planted in their inputs and against the paper's own arithmetic."""
 
+import json
 import statistics
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from refbias.config import root as config_root
+from refbias.config import slices
 from refbias.errors import UserError
 from refbias.tables import paper_values, table1_beside_paper
 from refbias.tables.claims import CLAIMS, Evidence, Verdict
@@ -244,6 +247,27 @@ def test_table4_shows_the_first_sentences(tmp_path: Path) -> None:
     targets.write_text("id\n")
     with pytest.raises(UserError, match=r"t\.tsv:1: no example sentence found"):
         table4(ablations(rows), "big-llama", THRESHOLDS, files)
+
+
+def test_table4_shows_a_users_own_variants(tmp_path: Path) -> None:
+    (tmp_path / "attributes_subj_v1.tsv").write_text(
+        "id\tvalence\ttext\nn1\tnegative\tOurs, bad.\np1\tpositive\tOurs.\n"
+    )
+    rows = [{"ablation": "attributes", "cell": "subj_v1", "roc_auc": 0.9}]
+    own = table4(ablations(rows), "big-llama", THRESHOLDS, {}, str(tmp_path)).to_dict("records")
+    assert [(row["n_sentences"], row["example"], row["example_negative"]) for row in own] == [
+        (2, "Ours.", "Ours, bad.")
+    ]
+    shipped = table4(ablations(rows), "big-llama", THRESHOLDS, {}).to_dict("records")
+    assert shipped[0]["example"] != "Ours."
+    with pytest.raises(UserError, match=r"attributes_subj_v1\.tsv: no such file"):
+        table4(ablations(rows), "big-llama", THRESHOLDS, {}, str(tmp_path / "none"))
+    config = {
+        "run": "r",
+        "models": {"m": {"source": {"kind": "packaged_gguf"}}},
+        "ablations": {"variants_dir": str(tmp_path)},
+    }
+    assert json.loads(slices.tables_slice(config_root.from_mapping(config)))["variants_dir"] == str(tmp_path)
 
 
 def printed_table7() -> pd.DataFrame:

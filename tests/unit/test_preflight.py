@@ -19,6 +19,7 @@ from refbias.config.data import HubFiles
 from refbias.config.root import Config, from_mapping, from_yaml
 from refbias.errors import UserError
 from refbias.preflight import check, machine
+from refbias.preflight.local import local_rows
 from refbias.preflight.rows import MISSING, NOTE, OK, Row
 from tests.hub_server import COMMIT, HubServer, ask_only, sha256
 
@@ -188,6 +189,36 @@ def test_local_paths_and_their_schemas(
     missing = [one for one in check(config(**sections)) if one.status == MISSING and one.kind == "path"]
     assert any(message in one.found for one in missing), [one.found for one in missing]
     assert all(one.mend for one in missing)
+
+
+def test_judges_and_what_a_key_hides_are_looked_at(tmp_path: Path) -> None:
+    """Folders of judges are checkpoints, and the two paths whose keys do not end as others' do are there."""
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    for folder in (whole, broken):
+        folder.mkdir()
+        (folder / "config.json").write_text('{"architectures": ["Bert"]}')
+        (folder / "tokenizer.json").write_text("{}")
+    (whole / "model.safetensors").write_bytes(b"")
+
+    def rows(folder: Path, questions: str) -> dict[str, Row]:
+        source = {"kind": "local", "path": str(folder)}
+        chosen = config(
+            scorers={"toxigen_roberta": {"model": source}},
+            topics={"mapper": "llm", "model": source},
+            metamorphic={"judge": {"which": "unsure", "directory": str(folder)}},
+            competence={"data": {"questions": questions}},
+            audit={"reference": "a", "audited": ["b"], "calibration": str(folder / "config.json")},
+        )
+        return {found.key: found for found in local_rows(chosen)}
+
+    keys = ("scorers.toxigen_roberta.model.path", "topics.model.path", "metamorphic.judge.directory")
+    good, bad = rows(whole, str(whole)), rows(broken, str(tmp_path / "none.tsv"))
+    for key in keys:
+        assert (good[key].status, good[key].found) == (OK, "a checkpoint of Bert")
+        assert bad[key].status == MISSING
+        assert "no model.safetensors" in bad[key].found
+    assert good["competence.data.questions"].status == good["audit.calibration"].status == OK
+    assert bad["competence.data.questions"].status == MISSING
 
 
 def test_local_data_in_the_right_schema_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from safetensors.numpy import save_file
 
-from refbias.cli import seeds
+from refbias.cli import seeds, shift
 from refbias.config import root as config_root
 from refbias.config import slices
 from refbias.errors import UserError
@@ -32,12 +32,12 @@ FACTS = {
 }
 
 
-def _config(**chosen: Any) -> config_root.Config:
+def _config(methods: dict[str, Any] | None = None, **chosen: Any) -> config_root.Config:
     data = {
         "run": "r",
         "seed": 17,
         "models": {"one": {"source": {"kind": "packaged_gguf"}}, "two": {"source": {"kind": "packaged_gguf"}}},
-        "shift": {"methods": ["rr", "seat"], "n_resamples": 100},
+        "shift": {"methods": ["rr", "seat"], "n_resamples": 100, **(methods or {})},
         "training_seeds": {"seeds": [18, 19], **chosen},
     }
     return config_root.from_mapping(data)
@@ -137,11 +137,11 @@ def embedded(tmp_path: Path) -> tuple[Path, dict[tuple[str, int], np.ndarray], n
     return tmp_path, audited, reference
 
 
-def _main(folder: Path) -> Path:
+def _main(folder: Path, config: config_root.Config | None = None) -> Path:
     out = folder / "ablations" / "training_seeds.csv"
     seeds.main(
         [
-            *("--settings", slices.seeds_slice(_config()), "--embeddings", str(folder / "embeddings")),
+            *("--settings", slices.seeds_slice(config or _config()), "--embeddings", str(folder / "embeddings")),
             *("--repeats", str(folder / "repeats"), "--models", "one", "--regimes", "full", "--output", str(out)),
         ]
     )
@@ -164,6 +164,42 @@ def test_table_holds_every_seed_and_the_runs_own(
     manifest = json.loads(out.with_suffix(".manifest.json").read_text())
     assert manifest["n_rows"] == len(rows)
     assert set(manifest["inputs"]) == {"one/full/17", "one/full/18", "one/full/19"}
+
+
+def test_methods_are_those_of_the_stage_shift_with_their_options(
+    embedded: tuple[Path, dict[tuple[str, int], np.ndarray], np.ndarray],
+) -> None:
+    folder = embedded[0]
+    options = {"methods": ["procrustes_seat", "cka_drift"], "procrustes_fit": "all", "cka_kernel": "rbf"}
+    config = _config(options)
+    slice_ = json.loads(slices.shift_slice(config))
+    shift.main(
+        [
+            *("--settings", json.dumps({**slice_, "weights": [0.0, 1.0]}), "--models", "one", "--regimes", "full"),
+            *("--embeddings", str(folder / "embeddings"), "--output", str(folder / "shift")),
+        ]
+    )
+    places = {"unharmful": "h000", "harmful": "h100"}
+    with (folder / "shift" / "delta_b.csv").open() as handle:
+        wanted = {(r["checkpoint"], r["group"], r["method"]): r["delta_b"] for r in csv.DictReader(handle)}
+    with _main(folder, config).open() as handle:
+        rows = [row for row in csv.DictReader(handle) if row["seed"] == "17"]
+    assert {(places[r["split"]], r["group"], r["method"]): r["delta_b"] for r in rows} == wanted
+    with _main(folder, _config({**options, "procrustes_fit": "anchors", "cka_kernel": "linear"})).open() as handle:
+        plain = [row for row in csv.DictReader(handle) if row["seed"] == "17"]
+    assert all(a["delta_b"] != b["delta_b"] for a, b in zip(plain, rows, strict=True))
+
+
+def test_what_a_method_does_not_have_is_an_empty_cell(
+    embedded: tuple[Path, dict[tuple[str, int], np.ndarray], np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        seeds,
+        "shift_rows",
+        lambda *_: [{"group": "Women", "method": "rr", "n_anchors": ANCHORS, "delta_b": float("nan")}],
+    )
+    with _main(embedded[0]).open() as handle:
+        assert {row["delta_b"] for row in csv.DictReader(handle)} == {""}
 
 
 def test_a_seed_that_was_embedded_otherwise_is_refused(

@@ -93,6 +93,16 @@ def test_a_changed_scorer_never_generates(copy: Checkout) -> None:
     assert found == AFTER_SCORE
 
 
+def test_other_weights_in_a_local_models_folder_are_taken(copy: Checkout) -> None:
+    weights = next((copy.path / "models" / "gemma3_text").glob("*.safetensors"))
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.unlink()
+    weights.write_bytes(content)
+    found = copy.would_run()
+    assert (found["acquire"], found["finetune"], found["represent"], found["generate"]) == (1, 4, 3, 7)
+
+
 def test_touched_files_rerun_nothing(copy: Checkout) -> None:
     for path in copy.path.rglob("*"):
         if path.is_file() and ".snakemake" not in path.parts and path.suffix != ".safetensors":

@@ -32,7 +32,7 @@ rule preflight:
 
 rule acquire:
     input:
-        lambda w: hub_is_open(CONFIG.models[w.model].source),
+        lambda w: model_source(CONFIG.models[w.model].source),
     output:
         f"{RESULTS}/models/{{model}}/manifest.json",
     log:
@@ -54,7 +54,7 @@ rule acquire:
 
 rule acquire_guard:
     input:
-        lambda w: hub_is_open(settings.guard_source(CONFIG, w.guard)),
+        lambda w: model_source(settings.guard_source(CONFIG, w.guard)),
     output:
         f"{RESULTS}/guards/{{guard}}/manifest.json",
     log:

@@ -80,6 +80,25 @@ wildcard_constraints:
     dataset="|".join(CONFIG.fetched()) or "none",
 
 
+def whole_run(*files):
+    """What the target `all` asks for; a run without a regime or a benchmark has its lenses' targets alone."""
+    empty = [
+        name
+        for name, found in (("regimes", REGIMES), ("benchmarks", BENCHMARKS))
+        if not found
+    ]
+
+    def found(w):
+        if empty:
+            raise WorkflowError(
+                f"key '{empty[0]}': all of them are null, so there is no dB to relate to behaviour: name one, "
+                "or ask for another target, such as `metamorphic` or `competence`"
+            )
+        return list(files)
+
+    return found
+
+
 def stand_in_option(models):
     """Models behind whose numbers a lens's page says that a small packaged one stands."""
     names = [

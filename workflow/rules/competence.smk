@@ -172,10 +172,12 @@ if CONFIG.competence.axis is not None:
             ],
             reference=lambda w: f"{RESULTS}/models/{w.model}",
             guards=["--guards", f"{RESULTS}/guards"] if GUARDS else [],
+            # what asks for the output is not recorded: where an interpreter lies reruns nothing
+            vllm=lambda w, output: guard_interpreter_option(),
             folder=subpath(output.manifest, parent=True),
         shell:
             "python -m refbias competence axis --log {log} --gpu {resources.gpu} --settings {params.settings:q}"
-            " --reference {params.reference:q} {params.guards:q} --output {params.folder:q}"
+            " --reference {params.reference:q} {params.guards:q} {params.vllm:q} --output {params.folder:q}"
 
 
 rule competence_analyse:
@@ -279,6 +281,7 @@ rule competence_report:
         runtime=10,
     params:
         code=code("competence_pictures"),
+        data=content(resources.report_path()),
         results=subpath(output[0], parent=True),
         figures=subpath(input.figures, parent=True),
     shell:

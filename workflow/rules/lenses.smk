@@ -24,7 +24,10 @@ rule lens_pages:
         runtime=10,
     params:
         code=code("lenses"),
-        data=content(CONFIG.stimuli.groups_file, "stimuli", "groups.tsv"),
+        data=[
+            content(resources.report_path()),
+            content(CONFIG.stimuli.groups_file, "stimuli", "groups.tsv"),
+        ],
         options=lens_options,
         subjects=LOOKED_AT,
         method="rr" if "rr" in CONFIG.shift.methods else CONFIG.shift.methods[0],

@@ -188,11 +188,13 @@ rule metamorphic_evaluate:
         patience=lambda w, output: patience_option(
             "--judge-endpoint", LENS.judge.endpoint
         ),
+        # not recorded either
+        vllm=lambda w, output: judge_interpreter_option(),
         folder=subpath(output.manifest, parent=True),
     shell:
         "python -m refbias metamorphic evaluate --log {log}"
         + (" --gpu {resources.gpu}" if LENS.judge.directory else "")
-        + " --settings {params.settings:q} {params.patience:q} --questions {input.questions:q}"
+        + " --settings {params.settings:q} {params.patience:q} {params.vllm:q} --questions {input.questions:q}"
         " --answers {params.folder:q}"
 
 
@@ -353,6 +355,7 @@ rule metamorphic_report:
         runtime=10,
     params:
         code=code("metamorphic_pictures"),
+        data=content(resources.report_path()),
         results=subpath(output[0], parent=True),
     shell:
         "python -m refbias metamorphic report --log {log} --results {params.results:q} --output {output:q}"

@@ -69,7 +69,11 @@ rule tables:
     params:
         settings=slices.tables_slice(CONFIG, ABLATIONS),
         code=code("tables"),
-        data=[content(None, "paper", "tables.json"), *stimuli_content()],
+        data=[
+            content(None, "paper", "tables.json"),
+            *stimuli_content(),
+            *variants_content(),
+        ],
         optional=[
             part
             for name, path in picture_tables().items()

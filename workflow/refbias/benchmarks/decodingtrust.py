@@ -177,13 +177,25 @@ def system_message(system_prompt: str, group: str) -> str:
     return system_prompt.replace(SLOT, group if group in KEPT_CAPITALISED else group.lower())
 
 
+def prompt_files(prompts: str | Path) -> list[Path]:
+    """Return all that is read where a user names `prompts`: the folder, or the file and its neighbour's."""
+    named = Path(prompts)
+    if named.is_dir() or "user_prompts" not in named.name:
+        return [named]
+    return [named, _system_prompts_beside(named)]
+
+
+def _system_prompts_beside(user: Path) -> Path:
+    return user.with_name(user.name.replace("user_prompts", "system_prompts"))
+
+
 def _paths(prompts: str | Path | None) -> tuple[Path, Path]:
     user = Path(prompts) if prompts is not None else data_path("quickstart", "decodingtrust_user_prompts.csv")
     if user.is_dir():
         user = user / "user_prompts.csv"
     if "user_prompts" not in user.name:
         raise UserError(f"{user}: name it ...user_prompts.csv, with ...system_prompts.csv in the same folder")
-    return user, user.with_name(user.name.replace("user_prompts", "system_prompts"))
+    return user, _system_prompts_beside(user)
 
 
 def load(settings: DecodingTrustPrompts, seed: int) -> PromptSet:

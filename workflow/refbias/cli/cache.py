@@ -5,12 +5,13 @@ Downloads (below sha256/ and hub/) are left alone. Nothing here is needed: what 
 
 import argparse
 import datetime
+import math
 import time
 from collections.abc import Sequence
 
 from refbias.acquisition.cache import cache_root
 from refbias.audit import store
-from refbias.errors import UserError
+from refbias.errors import UserError, printable
 
 _DAY_S = 24 * 3600.0
 
@@ -20,11 +21,17 @@ def _list() -> None:
     print(f"{cache_root()}: {len(found)} entries, {sum(entry.size_mb for entry in found):.1f} MB")
     for entry in found:
         used = datetime.datetime.fromtimestamp(entry.used).strftime("%Y-%m-%d %H:%M")
-        name = "".join(letter if letter.isprintable() else "?" for letter in entry.name)
-        print(f"{entry.key[:12]}  {entry.kind:<10}  {entry.size_mb:10.1f} MB  used {used}  {name}")
+        print(f"{entry.key[:12]}  {entry.kind:<10}  {entry.size_mb:10.1f} MB  used {used}  {printable(entry.name)}")
 
 
 def _chosen(args: argparse.Namespace) -> list[store.Entry]:
+    ways = {"KEY": bool(args.keys), "--all": args.all, "--unused-days": args.unused_days is not None}
+    given = [name for name, is_given in ways.items() if is_given]
+    if len(given) != 1:
+        said = f"{' and '.join(given)} at once: give one of them" if given else "name keys of `refbias cache ls`, or"
+        raise UserError(f"refbias cache rm: {said}" + ("" if given else " say --all or --unused-days N"))
+    if args.unused_days is not None and not 0 <= args.unused_days < math.inf:
+        raise UserError(f"--unused-days {args.unused_days:g}: must be 0 or more")
     found = store.entries()
     if args.kind:
         found = [entry for entry in found if entry.kind == args.kind]
@@ -32,8 +39,6 @@ def _chosen(args: argparse.Namespace) -> list[store.Entry]:
         return [entry for entry in found if time.time() - entry.used > args.unused_days * _DAY_S]
     if args.all:
         return found
-    if not args.keys:
-        raise UserError("refbias cache rm: name keys of `refbias cache ls`, or say --all or --unused-days N")
     chosen = []
     for key in args.keys:
         matching = [entry for entry in found if entry.key.startswith(key)]

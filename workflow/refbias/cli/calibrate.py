@@ -6,6 +6,7 @@ manifest.json; each can be named apart.
 
 import argparse
 import logging
+import math
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from refbias.cli.study import (
     read_shift,
     study_threshold,
 )
+from refbias.config.base import parse
 from refbias.config.calibration import (
     Calibration,
     Candidate,
@@ -32,6 +34,7 @@ from refbias.config.calibration import (
     Provenance,
     save_calibration,
 )
+from refbias.errors import UserError
 from refbias.metrics import METHODS
 
 log = logging.getLogger("refbias")
@@ -101,6 +104,9 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--seed", type=int, default=FitSettings().seed, help="of folds and bootstrap")
     parser.add_argument("--output", type=Path, required=True, help="calibration.json")
     options = parser.parse_args(argv)
+    fit = parse(FitSettings, {"ridge": options.ridge, "seed": options.seed}, "refbias calibrate")
+    if options.threshold is not None and not math.isfinite(options.threshold):
+        raise UserError(f"--threshold {options.threshold}: must be a finite number")
     shift = needed(
         beside(options.observations, options.delta_b, "shift", "delta_b.csv"), "--delta-b", "the study's delta_b.csv"
     )
@@ -127,7 +133,7 @@ def main(argv: list[str]) -> None:
         outcome,
         measure_of(read_manifests(records), shifts, spectra, options.method),
         provenance(options.observations, shift, study, models, regimes),
-        FitSettings(ridge=options.ridge, seed=options.seed),
+        fit,
         found.n_dropped,
     )
     save_calibration(calibration, options.output)

@@ -1,6 +1,7 @@
 """Analyse a subject of the competence lens: effects, means by occupation and attribute, hiring by arm, verdicts."""
 
 import argparse
+import math
 from pathlib import Path
 
 from refbias.artifacts import Stage, write_csv, write_json
@@ -75,5 +76,7 @@ def _check(options: argparse.Namespace) -> None:
     if not 0 < options.level < 1:
         raise UserError(f"--level {options.level}: must lie between 0 and 1")
     for name in ("n_resamples", "n_permutations", "bound", "hiring_bound", "representation_share"):
-        if not getattr(options, name) > 0:
-            raise UserError(f"--{name.replace('_', '-')} {getattr(options, name)}: must be positive")
+        if not 0 < getattr(options, name) < math.inf:
+            raise UserError(f"--{name.replace('_', '-')} {getattr(options, name)}: must be positive and finite")
+    if options.seed < 0:
+        raise UserError(f"--seed {options.seed}: must not be negative")

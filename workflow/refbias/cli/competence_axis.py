@@ -62,7 +62,7 @@ def _axis(bench: Bench, settings: CompetenceAxisStage, args: argparse.Namespace)
         Request(prompt.id, prompt.unit, tuple(prompt_ids(bench.tokenizer, prompt.messages, settings.chat_format)))
         for prompt in prompts
     ]
-    scorer = make(settings.score.scorers[chosen.benchmark], settings.score, args.guards)
+    scorer = make(settings.score.scorers[chosen.benchmark], settings.score, args.guards, args.vllm_python)
     layer = read_direction(args.output).layer
     model = load_subject(bench.subject, settings.compute)
     speaker = Speaker(model, bench.tokenizer, settings.chat_format, settings.seed, name=settings.subject)
@@ -118,6 +118,7 @@ def axis(argv: list[str]) -> None:
     """Write axis.csv and axis.manifest.json; the folder holds the reference's direction."""
     parser = stage_parser("axis", __doc__)
     parser.add_argument("--guards", type=Path, help="Folder of the models of scorers that run one.")
+    parser.add_argument("--vllm-python", help="Interpreter that has vLLM, for guards with that backend.")
     args = parser.parse_args(argv)
     settings = parse_json(CompetenceAxisStage, args.settings, "--settings")
     bench, inputs = open_bench(settings, args)

@@ -139,6 +139,11 @@ class Trial:
 def open_trial(bench: Bench, settings: CompetenceSteerStage, direction: Direction) -> Trial:
     """Load the model and what it is asked."""
     chosen = settings.steering
+    known = [contrast.id for contrast in bench.contrasts]
+    if chosen.placebo not in known:
+        raise UserError(
+            f"key 'competence.steering.placebo': no contrast {chosen.placebo!r}{nearest(chosen.placebo, known)}"
+        )
     model = load_subject(bench.subject, settings.compute)
     people = applicants(bench.tokenizer, bench.resumes, bench.names(1)[:1], settings.chat_format)
     return Trial(
@@ -158,9 +163,6 @@ def directions(trial: Trial) -> dict[tuple[str, int], Vector]:
     vector, chosen = trial.direction.vector, trial.settings.steering
     norm = float(np.linalg.norm(vector))
     named = {contrast.id: contrast for contrast in trial.bench.contrasts}
-    if chosen.placebo not in named:
-        hint = nearest(chosen.placebo, named)
-        raise UserError(f"key 'competence.steering.placebo': no contrast {chosen.placebo!r}{hint}")
     first, second = trial.sides(named[chosen.placebo], trial.direction.layer)
     placebo = unit((first.astype(np.float64) - second).mean(0), f"contrast {chosen.placebo}")
     draws = gaussian(len(vector), chosen.n_random, trial.settings.seed)

@@ -4,6 +4,7 @@ One page (HTML and JSON) a model or checkpoint, and one of the spectrum where se
 """
 
 import argparse
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from refbias.analysis.lenses import CONTROL, Lenses
 from refbias.artifacts import Stage, read_json, write_json, write_text
 from refbias.competence.results import REFERENCE, load_subject
 from refbias.config.audit_result import AuditResult
+from refbias.config.base import parse
 from refbias.errors import UserError
 from refbias.metamorphic.beside_db import SHIFT_COLUMNS
 from refbias.report.lenses import lens_json, lens_page, spectrum_json, spectrum_page
@@ -21,6 +23,7 @@ from refbias.tables import group_names, read_csv
 from refbias.tables.table2 import table2
 
 SPECTRUM = "spectrum"
+METHOD = "rr"
 
 
 def main(argv: list[str]) -> None:
@@ -32,7 +35,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--audit", type=Path, help="audit.json, in place of delta_b.csv")
     parser.add_argument("--metamorphic", type=Path, help="folder of the metamorphic lens, with answers/")
     parser.add_argument("--competence", type=Path, help="folder of the competence lens, with <model>/<subject>/")
-    parser.add_argument("--method", default="rr", help="of dB")
+    parser.add_argument("--method", help="of dB in delta_b.csv; rr by default")
     parser.add_argument("--groups", type=Path, help="TSV of target groups with their topics; shipped by default")
     parser.add_argument("--stand-in", nargs="*", default=[], help="models that are the packaged 270M stand-in")
     parser.add_argument("--output", type=Path, required=True, help="folder of the pages")
@@ -43,20 +46,33 @@ def main(argv: list[str]) -> None:
     empty = [name for name, lenses in found.items() if not lenses.any]
     if empty:
         raise UserError(f"--subjects {empty[0]}: no lens was held to it: name a subject of {options.model}")
+    stems = _stems(list(found))
     names = group_names(options.groups)
     inputs = {f"{name}": path for name in ("delta_b", "audit") if (path := getattr(options, name))}
     notes = tuple(stand_in_sentence(name) for name in options.stand_in if name == options.model)
-    settings = {"model": options.model, "subjects": subjects, "method": options.method}
+    settings = {"model": options.model, "subjects": subjects, "method": options.method or METHOD}
     with Stage("lenses", settings, options.output, inputs) as stage:
         for subject, lenses in found.items():
-            write_text(options.output / f"{subject}.html", lens_page(options.model, subject, lenses, names, notes))
-            write_json(options.output / f"{subject}.json", lens_json(options.model, subject, lenses))
+            write_text(
+                options.output / f"{stems[subject]}.html", lens_page(options.model, subject, lenses, names, notes)
+            )
+            write_json(options.output / f"{stems[subject]}.json", lens_json(options.model, subject, lenses))
         spectra = _spectra(found)
         if spectra:
             write_text(options.output / f"{SPECTRUM}.html", spectrum_page(options.model, spectra, notes))
             write_json(options.output / f"{SPECTRUM}.json", spectrum_json(options.model, spectra))
         stage.record(pages=list(found), spectra=list(spectra))
     print(f"{len(found)} pages in {options.output}")
+
+
+def _stems(names: Sequence[str]) -> dict[str, str]:
+    """Return name -> the stem of its page's files: an audit may call a checkpoint by a path, or ``owner/name``."""
+    stems = {name: re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip(".-") for name in names}
+    for name, stem in stems.items():
+        alike = [other for other in names if stems[other] == stem]
+        if len(alike) > 1 or stem in ("", SPECTRUM):
+            raise UserError(f"--subjects {name}: {stem!r} can be no page's name here: audit it under another name")
+    return stems
 
 
 def _spectra(found: Mapping[str, Lenses]) -> dict[str, dict[str, Lenses]]:
@@ -74,13 +90,16 @@ def _shifts(options: argparse.Namespace) -> dict[str, pd.DataFrame]:
     if options.delta_b and options.audit:
         raise UserError("--delta-b and --audit: give one of them")
     if options.audit:
+        if options.method not in (None, METHOD):
+            raise UserError(f"--method {options.method}: an audit's groups are of {METHOD}: leave the option out")
         return _audited(options)
     if not options.delta_b:
         return {}
+    method = options.method or METHOD
     frame = read_csv(options.delta_b, [*SHIFT_COLUMNS, "ci_low", "ci_high"])
-    frame = frame[(frame["model"] == options.model) & (frame["method"] == options.method)]
+    frame = frame[(frame["model"] == options.model) & (frame["method"] == method)]
     if frame.empty:
-        raise UserError(f"{options.delta_b}: no row of model {options.model} and method {options.method}")
+        raise UserError(f"{options.delta_b}: no row of model {options.model} and method {method}")
     if frame["n_anchors"].nunique() > 1:
         frame = frame[frame["n_anchors"] == frame["n_anchors"].max()]
     groups = table2(options.groups)
@@ -94,10 +113,7 @@ def _shifts(options: argparse.Namespace) -> dict[str, pd.DataFrame]:
 
 
 def _audited(options: argparse.Namespace) -> dict[str, pd.DataFrame]:
-    try:
-        result = AuditResult.model_validate(read_json(options.audit))
-    except ValueError as error:
-        raise UserError(f"{options.audit}: not the result of an audit: {str(error).splitlines()[0]}") from None
+    result = parse(AuditResult, read_json(options.audit), str(options.audit))
     named = options.subjects or []
     # an audit of one checkpoint may call it by a path of its own
     single = len(result.checkpoints) == 1 and len([name for name in named if name != REFERENCE]) == 1

@@ -63,6 +63,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--settings", required=True, help="JSON slice of the configuration.")
     parser.add_argument("--questions", required=True, type=Path, help="questions.jsonl")
     parser.add_argument("--judge-endpoint", help="JSON of the judge's interface with patience and budget.")
+    parser.add_argument("--vllm-python", help="Interpreter that has vLLM, for a local judge with that backend.")
     parser.add_argument("--answers", required=True, type=Path, help="Folder with raw.jsonl and asked.json; written to.")
     args = parser.parse_args(argv)
     settings = parse_json(LabelStage, args.settings, "--settings")
@@ -82,7 +83,10 @@ def main(argv: list[str]) -> int:
             questions = list(first_sources(questions, settings.first))
             write_questions(args.answers / "questions.jsonl", questions)
         answers = _labelled(questions, raw, settings, material)
-        backend = open_judge(judge, settings.generation, settings.compute)
+        generation = settings.generation
+        if generation is not None and args.vllm_python:
+            generation = generation.model_copy(update={"interpreter": args.vllm_python})
+        backend = open_judge(judge, generation, settings.compute)
         if backend is not None:
             by_id = {answer.id: answer for answer in answers}
             answers = judged(questions, by_id, material, backend, judge.which)

@@ -15,9 +15,16 @@ from refbias.metamorphic.judge import check_judge
 from refbias.metamorphic.judging import judged, open_judge
 from refbias.metamorphic.questions import read_questions
 
+OF_SERVICE = ("judge_model", "key_env", "concurrency", "max_requests", "max_tokens")
+OF_LOCAL = ("backend", "device", "dtype")
+
 
 def _settings(options: argparse.Namespace) -> JudgeSettings:
     endpoint: dict[str, Any] | None = None
+    stray, needed = (OF_LOCAL, "--directory") if options.base_url else (OF_SERVICE, "--base-url")
+    for name in stray:
+        if getattr(options, name) is not None:
+            raise UserError(f"--{name.replace('_', '-')}: belongs to a judge by {needed}: leave it out")
     if options.base_url:
         if not options.judge_model:
             raise UserError("--base-url needs --judge-model: the name by which the service knows the judge")
@@ -44,15 +51,16 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--concurrency", type=int, help="requests under way at once")
     parser.add_argument("--max-requests", type=int, help="budget of requests, repeats included")
     parser.add_argument("--max-tokens", type=int, help="budget of tokens")
-    parser.add_argument("--backend", choices=("hf", "vllm"), default="hf", help="what runs a local judge")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
-    parser.add_argument("--dtype", default="bfloat16", help="float32 or bfloat16")
+    parser.add_argument("--backend", choices=("hf", "vllm"), help="what runs a local judge; hf by default")
+    parser.add_argument("--device", help="of a local judge: auto (the default), cpu, cuda or mps")
+    parser.add_argument("--dtype", help="of a local judge: bfloat16 (the default) or float32")
     parser.add_argument("--output", type=Path, required=True, help="answers.jsonl with the judge's labels")
     options = parser.parse_args(argv)
     settings = _settings(options)
     check_judge(options.judge_model or Path(options.directory).name, options.tested)
-    compute = parse(Compute, {"device": options.device, "dtype": options.dtype}, "metamorphic judge")
-    backend = open_judge(settings, GenerationSettings(backend=options.backend), compute)
+    chosen = {"device": options.device or "auto", "dtype": options.dtype or "bfloat16"}
+    compute = parse(Compute, chosen, "metamorphic judge")
+    backend = open_judge(settings, GenerationSettings(backend=options.backend or "hf"), compute)
     if backend is None:
         raise UserError("metamorphic judge: no judge: give --directory, or --base-url and --judge-model")
     questions, before = read_questions(options.questions), read_answers(options.answers)

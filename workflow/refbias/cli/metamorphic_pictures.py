@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from refbias.artifacts import Stage, write_text
+from refbias.errors import UserError
 from refbias.metamorphic.account import relations
 from refbias.metamorphic.beside_db import SHIFT_COLUMNS, beside_db, summary
 from refbias.metamorphic.biasasker import read_material
@@ -44,6 +45,8 @@ def make_tables(argv: list[str]) -> int:
     parser.add_argument("--n-resamples", type=int, default=2000, help="of the bootstraps over source questions")
     parser.add_argument("--output", type=Path, required=True, help="folder of the tables")
     options = parser.parse_args(argv)
+    if options.n_resamples < 1 or options.seed < 0:
+        raise UserError("--n-resamples and --seed: at least one resample, and no negative seed")
     settings = {"method": options.method, "seed": options.seed, "n_resamples": options.n_resamples}
     named = ("groups", "properties", "neutral", "shift", "target_groups")
     inputs = {name: path for name in named if (path := getattr(options, name))}

@@ -16,13 +16,14 @@ from safetensors.numpy import load_file, save_file
 
 from refbias.artifacts import Stage, atomic_path, read_json, sha256_file
 from refbias.config.finetune import FinetuneStage
+from refbias.config.models import LocalSource
 from refbias.config.null_scale import NullScaleSettings, Regime
 from refbias.embed import Tokenised, embed_tokens, tokenise
 from refbias.errors import UserError
 from refbias.finetune import finetune
 from refbias.models import load_base, load_tokenizer, torch_dtype
 from refbias.models.acquire import acquire
-from refbias.models.files import check_directory, weight_hashes
+from refbias.models.files import TOKENIZER_FILES, check_directory, weight_files, weight_hashes
 from refbias.resources import data_path
 from refbias.splits import Example, read_split
 from refbias.stimuli import Sentence, load_stimuli
@@ -69,14 +70,32 @@ def draw(examples: Sequence[Example], n: int, seed: int) -> list[Example]:
     return [examples[index] for index in chosen]
 
 
+def _wanted(settings: NullScaleSettings) -> dict[str, Any]:
+    """Return what the model in the work folder depends on: where it is from, its type, a user's files themselves."""
+    source = settings.source
+    facts: dict[str, Any] = {"source": source.model_dump(mode="json"), "dtype": settings.compute.dtype}
+    if isinstance(source, LocalSource):
+        folder = Path(source.path)
+        names = [path.name for path in (*weight_files(folder), folder / "config.json")]
+        names += [name for name in TOKENIZER_FILES if (folder / name).is_file()]
+        facts["files"] = {name: sha256_file(folder / name) for name in names}
+    return facts
+
+
 def reference_model(settings: NullScaleSettings, given: Path | None, work: Path) -> Path:
-    """Return the folder of the reference: the given one, else the source's, fetched once into the work folder."""
+    """Return the folder of the reference: the given one, else the source's, fetched into the work folder.
+
+    What an earlier call fetched serves as long as the configuration asks for the same model in the same type.
+    """
     if given is not None:
         check_directory(given)
         return given
-    folder = work / "model"
-    if not (folder / "manifest.json").is_file():
-        with Stage("acquire", settings.source.model_dump(mode="json"), folder) as stage:
+    if isinstance(settings.source, LocalSource):
+        check_directory(settings.source.path)
+    folder, wanted = work / "model", _wanted(settings)
+    manifest = folder / "manifest.json"
+    if not manifest.is_file() or read_json(manifest).get("settings") != wanted:
+        with Stage("acquire", wanted, folder) as stage:
             facts = acquire(settings.source, folder, settings.compute.dtype)
             stage.record(source=facts, weights_sha256=weight_hashes(folder))
     return folder

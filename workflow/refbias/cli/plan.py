@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from refbias.config.root import Config, from_yaml
+from refbias.errors import UserError
 from refbias.planning import facts
 from refbias.planning.estimate import Estimate, card_memory_gb, plan, total
 from refbias.planning.pilot import pilot_slice, sliced
@@ -58,6 +59,11 @@ def _row(table: Table, stage: Estimate, style: str = "") -> None:
 
 def show(config: Config, console: Console) -> None:
     """Print the plan of a run, its memory needs, its assumptions and its pilot."""
+    if not config.models:
+        raise UserError(
+            f"run {config.run!r} has no key 'models': an audit, or questions to interfaces, are not estimated; "
+            "name the configuration of a run that trains"
+        )
     stages = plan(config)
     table = Table(title=f"Plan of run {config.run!r}", title_justify="left")
     table.add_column("stage")
@@ -74,7 +80,7 @@ def show(config: Config, console: Console) -> None:
     console.print("\nAssumptions")
     for sentence in assumptions(config):
         console.print(f"- {sentence}", highlight=False)
-    if config.benchmarks.enabled():
+    if config.benchmarks.enabled() and config.regime_slugs():
         model, regime, benchmark = pilot_slice(config)
         pilot = total(plan(sliced(config, model, regime, benchmark)))
         hours = ", ".join(f"{pilot.hours(card):.1f} h on {card}" for card in facts.CARDS)

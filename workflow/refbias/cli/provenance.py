@@ -12,6 +12,7 @@ import psutil
 
 from refbias import __version__
 from refbias.artifacts import Stage, read_json, sha256_file, sha256_tree, write_text
+from refbias.benchmarks.decodingtrust import prompt_files
 from refbias.codehash import code_hash
 from refbias.config.base import parse_json
 from refbias.config.pictures import PICTURES
@@ -64,6 +65,9 @@ def data_files(config: Config) -> dict[str, dict[str, str]]:
     for name, file in config.prompt_files().items():
         if file:
             chosen[f"prompts/{name}"] = (file, ())
+            # of a benchmark whose files are two, the second lies beside the named one
+            beside = prompt_files(file)[1:] if name == "decodingtrust" else []
+            chosen |= {f"prompts/{name}/{path.name}": (str(path), ()) for path in beside}
         for shipped in PROMPTS[name] if not file else ():
             chosen[f"prompts/{name}/{shipped}"] = (None, ("quickstart", shipped))
     files = {name: config.data_path(name) for name in config.data.entries()} | config.anchor_files()

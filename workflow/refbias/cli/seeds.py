@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from refbias.artifacts import Stage, read_json, write_rows
-from refbias.cli.shift import check_comparable, load_embeddings
+from refbias.cli.shift import cell, check_comparable, load_embeddings
 from refbias.config.base import parse_json
 from refbias.config.spectrum import checkpoint_slug
 from refbias.config.training_seeds import SeedsStage
-from refbias.metrics import METHODS, Method, shift_rows
+from refbias.metrics import chosen_methods, shift_rows
 
 COLUMNS = ["model", "regime", "split", "seed", "group", "method", "n_anchors", "delta_b"]
 # the endpoints are the two ends of the spectrum
@@ -47,7 +47,11 @@ def main(argv: Sequence[str]) -> None:
 def _rows(settings: SeedsStage, embeddings: Path, key: tuple[str, str, int], folder: Path) -> list[list[Any]]:
     """Return the rows of one model, regime and seed."""
     model, regime, seed = key
-    methods: dict[str, Method] = {name: METHODS[name] for name in settings.shift.methods}
+    methods = chosen_methods(
+        settings.shift.methods,
+        procrustes_fit=settings.shift.procrustes_fit,
+        cka_kernel=settings.shift.cka_kernel,
+    )
     base = embeddings / model / "reference"
     where = f"{model}/{regime}, seed {seed}"
     check_comparable(read_json(base / "manifest.json"), read_json(folder / "manifest.json"), where)
@@ -57,6 +61,5 @@ def _rows(settings: SeedsStage, embeddings: Path, key: tuple[str, str, int], fol
         head = {"model": model, "regime": regime, "split": split, "seed": seed}
         audited = load_embeddings(folder, slug)
         for found in shift_rows(reference, audited, methods, settings.shift.n_resamples, settings.seed):
-            cells = {**head, **found, "delta_b": f"{found['delta_b']:.10g}"}
-            rows.append([cells[column] for column in COLUMNS])
+            rows.append([cell({**head, **found}[column]) for column in COLUMNS])
     return rows

@@ -111,8 +111,8 @@ def check_comparable(reference: Mapping[str, Any], audited: Mapping[str, Any], w
             )
 
 
-def _cell(value: Any) -> Any:
-    """Return a value as ``delta_b.csv`` holds it: ten digits, and an empty cell for what a method does not have."""
+def cell(value: Any) -> Any:
+    """Return a value as tables of dB hold it: ten digits, and an empty cell for what a method does not have."""
     if not isinstance(value, float):
         return value
     return "" if math.isnan(value) else f"{value:.10g}"
@@ -153,6 +153,6 @@ def main(argv: list[str]) -> None:
                     head = {"model": model, "regime": regime, "checkpoint": slug, "harmful_weight": weight}
                     rows.extend([[{**head, **row}[column] for column in COLUMNS] for row in found])
             clocks[model] = round(time.perf_counter() - start, 3)
-        text = [[_cell(value) for value in row] for row in rows]
+        text = [[cell(value) for value in row] for row in rows]
         write_rows(options.output / "delta_b.csv", COLUMNS, text)
         stage.record(n_rows=len(rows), model_seconds=clocks)

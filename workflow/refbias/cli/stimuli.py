@@ -3,7 +3,7 @@
 import argparse
 import shutil
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from refbias import artifacts
@@ -32,6 +32,8 @@ from refbias.stimuli.intersectional import PAIRS, TERMS, build_anchors, combine,
 from refbias.stimuli.packs import GRAMMAR, check_pack, find_pack, load_pack, pack_settings, pack_words
 
 _SETS = ("groups", "targets", "attributes", "anchors", "control")
+_SOURCES = ("groups", "anchors")
+"""The sets that new anchors are made of."""
 
 
 def _variants(base: StimulusSet, options: argparse.Namespace) -> Iterator[Variant]:
@@ -49,7 +51,7 @@ def _variants(base: StimulusSet, options: argparse.Namespace) -> Iterator[Varian
 
 
 def _settings(options: argparse.Namespace) -> StimuliSettings:
-    files = {f"{name}_file": getattr(options, name) for name in _SETS}
+    files = {f"{name}_file": getattr(options, name, None) for name in _SETS}
     return StimuliSettings(**{key: str(path) for key, path in files.items() if path})
 
 
@@ -118,6 +120,8 @@ def _example(options: argparse.Namespace) -> None:
 def _intersect(options: argparse.Namespace) -> None:
     if options.path is None:
         raise UserError(f"refbias stimuli intersect: no folder: name the one that holds {TERMS} and {PAIRS}")
+    if options.anchors_per_group < 1:
+        raise UserError(f"--anchors-per-group {options.anchors_per_group}: must be 1 or more")
     folder, base = Path(options.path), read_stimuli(_settings(options))
     groups = combine(read_terms(folder / TERMS, load_groups(options.groups)), folder / PAIRS)
     anchors = build_anchors(groups, base, options.anchors_per_group)
@@ -144,18 +148,31 @@ def main(argv: list[str]) -> None:
     UserError
         On a broken file, under ``--strict`` when a quality finding stands, or for an anchor that cannot be masked.
     """
-    actions = {"validate": _validate, "example": _example, "intersect": _intersect, "mask": _mask}
     parser = argparse.ArgumentParser(prog="refbias stimuli", description=__doc__)
-    parser.add_argument("action", choices=list(actions))
-    parser.add_argument("path", nargs="?", help="validate: a pack's folder or name; example, intersect: a folder")
-    for name in _SETS:
-        parser.add_argument(f"--{name}", type=Path, help=f"TSV of {name}; shipped where left out")
-    parser.add_argument("--language", choices=typing.get_args(Language), help="validate: of a pack without pack.json")
-    parser.add_argument("--variants", type=Path, help="folder of attributes_<cell>.tsv and targets_<cell>.tsv")
-    parser.add_argument("--words", type=Path, help="TSV of word anchors; shipped where left out")
-    parser.add_argument("--masked", type=Path, help="TSV of masked anchors; shipped where left out")
-    parser.add_argument("--output", type=Path, help="mask: the TSV to write")
-    parser.add_argument("--anchors-per-group", type=int, default=14, help="intersect: anchors of each new group")
-    parser.add_argument("--strict", action="store_true", help="treat quality findings as errors")
+    actions = parser.add_subparsers(required=True)
+
+    def action(name: str, run: Callable[[argparse.Namespace], None], text: str, *sets: str) -> argparse.ArgumentParser:
+        chosen = actions.add_parser(name, help=text, description=text)
+        # a shortened option of another action would be taken for one of this
+        chosen.allow_abbrev = False
+        for kind in sets:
+            chosen.add_argument(f"--{kind}", type=Path, help=f"TSV of {kind}; shipped where left out")
+        chosen.set_defaults(run=run)
+        return chosen
+
+    validate = action("validate", _validate, "check sentence sets, variants, or a pack", *_SETS)
+    validate.add_argument("path", nargs="?", help="a pack's folder or name")
+    validate.add_argument("--language", choices=typing.get_args(Language), help="of a pack without pack.json")
+    validate.add_argument("--variants", type=Path, help="folder of attributes_<cell>.tsv and targets_<cell>.tsv")
+    validate.add_argument("--words", type=Path, help="TSV of word anchors; shipped where left out")
+    validate.add_argument("--masked", type=Path, help="TSV of masked anchors; shipped where left out")
+    validate.add_argument("--strict", action="store_true", help="treat quality findings as errors")
+    example = action("example", _example, "write a pack to start from")
+    example.add_argument("path", nargs="?", help="the folder to write")
+    intersect = action("intersect", _intersect, "write groups and anchors of two axes into their folder", *_SOURCES)
+    intersect.add_argument("path", nargs="?", help=f"folder that holds {TERMS} and {PAIRS}")
+    intersect.add_argument("--anchors-per-group", type=int, default=14, help="anchors of each new group")
+    mask = action("mask", _mask, "write the anchors with neutral words in place of group terms", *_SOURCES)
+    mask.add_argument("--output", type=Path, help="the TSV to write")
     options = parser.parse_args(argv)
-    actions[options.action](options)
+    options.run(options)

@@ -67,7 +67,7 @@ def tables(
     yield "table3", costs, table3_text(costs), TABLE3_CAPTION
     if planned("table_4"):
         files = {"attributes": settings.stimuli.attributes_file, "targets": settings.stimuli.targets_file}
-        frame = table4(whole(ablations, "--ablations"), model, levels, files)
+        frame = table4(whole(ablations, "--ablations"), model, levels, files, settings.variants_dir)
         yield "table4", frame, table4_text(frame), TABLE4_CAPTION
     if planned("table_5"):
         frame = table5(whole(ablations, "--ablations"), model, levels, family)

@@ -132,6 +132,8 @@ def _agreement(options: argparse.Namespace) -> None:
     if options.sheet is None:
         settings = TopicStage.model_validate({"prompts": None, "topics": {"words_file": options.words}})
         found = measure(rules_mapper(settings), labelled_prompts(options.labelled))
+    elif options.words is not None:
+        raise UserError("--words: belongs to the rules: a sheet is compared as it is, leave it out")
     else:
         rows = [row for row in read_map(options.sheet) if row.label]
         if not rows:

@@ -94,7 +94,7 @@ def load_pairs(path: Path | str | None = None, *, unequal: Literal["refuse", "no
         _one_of(row, "split", ("fit", "held_out"))
         note = unequal_lengths(row["expert"], row["novice"], row.where)
         if note and unequal == "refuse":
-            raise UserError(f"{note}: match them, or set key 'competence.unequal_pairs' to note")
+            raise UserError(f"{note}: match them, or set key 'competence.data.unequal_pairs' to note")
         notes += [note] if note else []
     pairs = Pairs(tuple(Pair(*(row[column] for column in PAIR_COLUMNS)) for row in table.rows), tuple(notes))
     return enough_pairs(pairs, str(table.path))

@@ -41,6 +41,8 @@ def read_table(path: Path, columns: Sequence[str]) -> pd.DataFrame:
         frame = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
     except FileNotFoundError:
         raise UserError(f"{path}: no such file: run the stage that writes it") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}): name a CSV file") from None
     except (pd.errors.EmptyDataError, pd.errors.ParserError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not a CSV table: {str(error).strip()}") from None
     if missing := [column for column in columns if column not in frame.columns]:

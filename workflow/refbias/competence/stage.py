@@ -1,6 +1,7 @@
 """What the stages that run a model share: their options, the subject, and the data that settings name."""
 
 import argparse
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +22,9 @@ from refbias.stimuli import load_stimuli
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+
+LOG = logging.getLogger(__name__)
 
 
 def stage_parser(stage: str, description: str | None) -> argparse.ArgumentParser:
@@ -114,6 +118,8 @@ class Bench:
     def neutral(self, stimuli: StimuliSettings, n: int) -> Tokenised:
         """Return the first anchor sentences, which perplexity is taken over."""
         texts = [sentence.text for sentence in load_stimuli(stimuli) if sentence.kind == "anchor"]
+        if len(texts) < n:
+            LOG.warning("perplexity is taken over %d sentences, not %d: there are no more anchors", len(texts), n)
         return sentence_tokens(self.tokenizer, texts[:n])
 
 

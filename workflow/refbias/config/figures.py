@@ -12,7 +12,7 @@ class FigureStage(Strict):
     """
 
     models: list[str] = Field(min_length=1)
-    regimes: list[str] = Field(min_length=1)
+    regimes: list[str]
     thresholds: dict[str, float]
     groups_file: str | None = None
     lacks: dict[str, str]

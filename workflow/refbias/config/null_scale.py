@@ -34,7 +34,7 @@ class NullScaleSettings(Strict):
     stimuli: dict[Slug, StimuliSettings] = Field(min_length=1, description="Sentence sets by name.")
     represent: RepresentSettings = Field(default=RepresentSettings(), description="Sentence embeddings.")
     compute: Compute = Field(default=Compute(), description="Device and number type of forward passes.")
-    methods: list[Method] = Field(default=["rr", "seat"], min_length=1, description="Methods of dB.")
+    methods: list[Method] = Field(default=["rr", "seat"], min_length=1, description="Methods of dB, each once.")
     quantiles: list[float] = Field(default=[0.5, 0.9, 0.95, 0.99], min_length=1, description="Quantiles of |dB|.")
     alarm_levels: list[float] = Field(
         default=DEFAULT_LEVELS, min_length=1, description="Values of |dB| at which an alarm would be raised."
@@ -45,6 +45,8 @@ class NullScaleSettings(Strict):
     def _check(self) -> Self:
         if len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0:
             raise ValueError(f"seeds {self.seeds} must be distinct and not negative")
+        if len(set(self.methods)) < len(self.methods):
+            raise ValueError(f"methods {self.methods} must be distinct")
         if any(not 0 <= q <= 1 for q in self.quantiles):
             raise ValueError(f"quantiles {self.quantiles} must lie between 0 and 1")
         if any(value <= 0 for value in self.alarm_levels):

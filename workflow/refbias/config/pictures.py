@@ -129,12 +129,12 @@ class TableStage(Strict):
 
     `models` are in the order of the configuration; `families` maps a model to the row of the paper's tables it is
     compared with; `lacks` maps every table and figure of the paper to what the run lacks for it; `splits` and
-    `prompts` hold files, None for the shipped ones.
+    `prompts` hold files, None for the shipped ones, as does `variants_dir` a folder.
     """
 
     models: list[str] = Field(min_length=1)
     families: dict[str, Family | None] = Field(min_length=1)
-    regimes: list[str] = Field(min_length=1)
+    regimes: list[str]
     thresholds: dict[str, float]
     scorers: dict[str, str]
     lacks: dict[str, str]
@@ -142,3 +142,4 @@ class TableStage(Strict):
     stimuli: StimuliSettings
     splits: dict[str, str | None]
     prompts: dict[str, str | None]
+    variants_dir: str | None = None

@@ -206,6 +206,10 @@ def from_mapping(data: Any, where: str = "config") -> Config:
                 f"{where}: key 'competence.checkpoints': {weight:g} is not among the weights of this run's spectrum: "
                 f"use {', '.join(f'{known:g}' for known in config.spectrum.weights)}"
             )
+    for regime in config.competence.regimes or ():
+        if regime not in config.regime_slugs():
+            known = ", ".join(config.regime_slugs()) or "(no regime)"
+            raise UserError(f"{where}: key 'competence.regimes': {regime!r} is not in this run: use {known}")
     if config.ablations is not None:
         for key, valid in (("models", list(config.models)), ("regimes", list(config.regime_slugs()))):
             for name in getattr(config.ablations, key):

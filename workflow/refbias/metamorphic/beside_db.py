@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats as scipy_stats
 
+from refbias.errors import UserError
 from refbias.metamorphic.answers import Answer
 from refbias.metamorphic.change import paired_change
 from refbias.metamorphic.questions import Question
@@ -252,8 +253,16 @@ def beside_db(
     -------
     DataFrame
         `COLUMNS`, no row where no checkpoint has both.
+
+    Raises
+    ------
+    UserError
+        If the table of dB has rows, none of them of the method.
     """
     shown = delta_b[delta_b["method"] == method]
+    if shown.empty and not delta_b.empty:
+        known = ", ".join(dict.fromkeys(map(str, delta_b["method"])))
+        raise UserError(f"--method {method}: the table of dB has no row of it: use {known}")
     rows: list[dict[str, Any]] = []
     for (model, regime, checkpoint), shift in shown.groupby(["model", "regime", "checkpoint"], sort=False):
         asked, reference = run.find(str(model), f"{regime}-{checkpoint}"), run.find(str(model), REFERENCE)

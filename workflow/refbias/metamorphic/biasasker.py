@@ -18,6 +18,7 @@ begins with a form of *be* or *have*, or with a bare verb, is also made to fit b
 import csv
 import hashlib
 import io
+import logging
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -26,6 +27,7 @@ from pathlib import Path
 from refbias.errors import UserError
 from refbias.metamorphic.data import ANY_CATEGORY, Group, Material, Phrases, Property, load_material
 
+LOG = logging.getLogger(__name__)
 NAMES = (
     "appearance",
     "financial status",
@@ -141,10 +143,20 @@ def _phrases(statement: str) -> Phrases:
     return Phrases(verb_phrase=infinitive(statement), statement=statement)
 
 
+def _say_dropped(path: Path | str, n: int) -> None:
+    if n:
+        LOG.info("%s: %d rows are dropped, each repeats an earlier one", path, n)
+
+
 def load_groups(path: Path | str) -> tuple[Group, ...]:
-    """Read BiasAsker's groups (both schemas), each (category, group) once whatever its case."""
+    """Read BiasAsker's groups (both schemas), each (category, group) once whatever its case.
+
+    Repeated rows, and categories of one group, are left out; the log says so.
+    """
     found: dict[tuple[str, str], Group] = {}
+    n_rows = 0
     for where, row in _cells(Path(path), _GROUPS):
+        n_rows += 1
         category, name = row["category"].casefold().replace(" ", "_"), row["group"].strip("\"'")
         if not category or not name:
             raise UserError(f"{where}: an empty category or group: fill it or remove the line")
@@ -153,6 +165,10 @@ def load_groups(path: Path | str) -> tuple[Group, ...]:
     groups = tuple(group for group in found.values() if sizes[group.category] > 1)
     if not groups:
         raise UserError(f"{path}: no category with two groups: a question compares two")
+    _say_dropped(path, n_rows - len(found))
+    lonely = [category for category, size in sizes.items() if size == 1]
+    if lonely:
+        LOG.warning("%s: left out, a category of one group: %s", path, ", ".join(lonely))
     return groups
 
 
@@ -175,7 +191,9 @@ def load_properties(path: Path | str) -> tuple[Property, ...]:
         For an absent column, an empty phrase or an unknown label, with ``file:line``.
     """
     found: dict[tuple[str, str], Property] = {}
+    n_rows = 0
     for where, row in _cells(Path(path), (_SAMPLE, _FULL)):
+        n_rows += 1
         full = "sentence" in row
         negative, positive = (row["sentence"], row["antonym"]) if full else (row["bias_"], row["bias"])
         labels = clean_labels(row["labels" if full else "label"], where)
@@ -187,6 +205,7 @@ def load_properties(path: Path | str) -> tuple[Property, ...]:
         found.setdefault(key, Property(ANY_CATEGORY, identity, labels[0], _phrases(negative), _phrases(positive), flip))
     if not found:
         raise UserError(f"{path}: no rows below the header: add at least one")
+    _say_dropped(path, n_rows - len(found))
     return tuple(found.values())
 
 

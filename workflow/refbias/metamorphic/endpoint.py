@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 from refbias.artifacts import write_json
 from refbias.benchmarks.base import Message
 from refbias.config.metamorphic import EndpointSettings
-from refbias.errors import UserError
+from refbias.errors import UserError, printable
 
 LOG = logging.getLogger(__name__)
 FIRST_WAIT_S = 1.0
@@ -314,7 +314,8 @@ class Endpoint:
         return Reply(text, finish != "length")
 
     def _safe(self, text: str) -> str:
-        return text.replace(self._key, "***") if self._key else text
+        """Return what a service said as a message may hold it: without the key, without control characters."""
+        return printable(text.replace(self._key, "***") if self._key else text)
 
 
 def _message(text: str) -> str:

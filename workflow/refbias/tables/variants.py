@@ -107,7 +107,11 @@ def first_rows(
 
 
 def table4(
-    ablations: pd.DataFrame, model: str, thresholds: Mapping[str, float], files: Mapping[str, str | None]
+    ablations: pd.DataFrame,
+    model: str,
+    thresholds: Mapping[str, float],
+    files: Mapping[str, str | None],
+    variants: str | None = None,
 ) -> pd.DataFrame:
     """List the sentence variants that were scored, with examples.
 
@@ -121,6 +125,8 @@ def table4(
         Benchmark -> threshold.
     files
         ``attributes`` and ``targets`` -> the base sentences' file, None for the shipped one.
+    variants
+        Folder of the variants' files, None for the shipped one.
 
     Returns
     -------
@@ -136,9 +142,12 @@ def table4(
     for kind in _parts_in(ablations).values():
         chosen = first_rows(ablations, kind, model, thresholds, [METHOD])
         for cell in dict.fromkeys(chosen["cell"]):
-            name = f"{kind}.tsv" if cell == BASE else f"variants/{kind}_{cell}.tsv"
-            file = files.get(kind)
-            path = Path(file) if file and cell == BASE else data_path("stimuli", *name.split("/"))
+            if cell == BASE:
+                file = files.get(kind)
+                path = Path(file) if file else data_path("stimuli", f"{kind}.tsv")
+            else:
+                folder = Path(variants) if variants else data_path("stimuli", "variants")
+                path = folder / f"{kind}_{cell}.tsv"
             rows.append({"set": kind, "cell": cell, "name": CELL_LABELS.get(str(cell), str(cell)), **_examples(path)})
     return pd.DataFrame(rows, columns=["set", "cell", "name", "n_sentences", "example", "example_negative"])
 
@@ -151,6 +160,8 @@ def _examples(path: Path) -> dict[str, Any]:
             examples = {"example": first["positive"], "example_negative": first["negative"]}
         else:
             examples = {"example": str(frame["template"].iloc[0]), "example_negative": ""}
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file: it was there when dB was computed, put it back") from None
     except (KeyError, IndexError, pd.errors.EmptyDataError) as error:
         raise UserError(f"{path}:1: no example sentence found ({error}): check the file's columns") from None
     return {"n_sentences": len(frame), **examples}

@@ -87,6 +87,8 @@ def read_map(path: Path | str) -> list[MappedPrompt]:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise UserError(f"{path}: no such file: make it by stage `topics`") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}): name a topic map") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 at byte {error.start}: save it as UTF-8") from None
     reader = csv.DictReader(io.StringIO(text, newline=""))

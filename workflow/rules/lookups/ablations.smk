@@ -9,6 +9,12 @@ def fetched_anchors(*names):
     )
 
 
+def variants_content():
+    """Hash of the folder of a user's variants, whose first sentences a table shows."""
+    folder = CONFIG.ablations.variants_dir if CONFIG.ablations else None
+    return [content(folder)] if folder else []
+
+
 def ablation_content(w):
     """Hashes of every file that the collection of the ablations' sentences may read."""
     chosen = CONFIG.ablations

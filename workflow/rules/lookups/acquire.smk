@@ -8,6 +8,20 @@ def hub_is_open(source):
     )
 
 
+def model_files(folder):
+    """Files of a user's model or adapter that count, as far as they are there: a job that reads it waits for them.
+
+    Files of weights are held by their time stamps: to hash gigabytes takes longer than to plan a run.
+    """
+    names = ["*.safetensors", "*.json", "*.jinja", "tokenizer.model", "merges.txt"]
+    return sorted({str(path) for name in names for path in Path(folder).glob(name)})
+
+
+def model_source(source):
+    """What a job that acquires a model waits for."""
+    return model_files(source.path) if source.kind == "local" else hub_is_open(source)
+
+
 def fetched(*names):
     """Files that vouch for data sets which the run fetches."""
     return [

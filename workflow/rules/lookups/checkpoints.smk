@@ -12,11 +12,12 @@ def endpoint(model, regime, split):
 
 
 def endpoint_done(model, regime, split):
-    """File that vouches for an endpoint."""
+    """Files that vouch for an endpoint: the manifest of a trained one, all that counts of a ready-made one."""
+    folder = endpoint(model, regime, split)
     if getattr(CONFIG.models[model].endpoints, regime):
         name = "config.json" if regime == "full" else "adapter_config.json"
-        return f"{endpoint(model, regime, split)}/{name}"
-    return f"{endpoint(model, regime, split)}/manifest.json"
+        return sorted({f"{folder}/{name}", *model_files(folder)})
+    return [f"{folder}/manifest.json"]
 
 
 def endpoint_options(w):
@@ -32,7 +33,9 @@ def endpoint_options(w):
 def spectrum_endpoints(w):
     if w.source == "reference":
         return []
-    return [endpoint_done(w.model, w.source, split) for split in SPLITS]
+    return [
+        file for split in SPLITS for file in endpoint_done(w.model, w.source, split)
+    ]
 
 
 def checkpoint_dir(model, regime, checkpoint):
@@ -47,7 +50,7 @@ def checkpoint_files(model, regime, checkpoint):
     """Files that a job which reads a checkpoint waits for."""
     weight = CONFIG.checkpoints()[checkpoint]
     if weight in (0, 1):
-        return [endpoint_done(model, regime, "harmful" if weight else "unharmful")]
+        return endpoint_done(model, regime, "harmful" if weight else "unharmful")
     folder = checkpoint_dir(model, regime, checkpoint)
     return [f"{folder}/manifest.json"] + (
         [f"{folder}/model.safetensors"] if regime == "full" else []

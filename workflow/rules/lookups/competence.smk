@@ -15,7 +15,11 @@ def subject_regime(w):
 def subject_files(w):
     """Files that vouch for the model under test; a merge is made in memory, from its two endpoints."""
     regime = subject_regime(w)
-    ends = [endpoint_done(w.model, regime, split) for split in SPLITS] if regime else []
+    ends = [
+        file
+        for split in SPLITS
+        for file in (endpoint_done(w.model, regime, split) if regime else [])
+    ]
     return [f"{RESULTS}/models/{w.model}/manifest.json", *ends]
 
 

@@ -2,7 +2,7 @@
 
 from snakemake.settings.types import DeploymentMethod
 
-from refbias.benchmarks import wildguardmix
+from refbias.benchmarks import decodingtrust, wildguardmix
 from refbias.config.generation import INTERPRETERS
 
 
@@ -13,17 +13,24 @@ def data_content(name, *shipped):
     return "fetched" if is_fetched else content(path, "quickstart", *shipped)
 
 
+def decodingtrust_content():
+    """Hashes of its two files; where a user names one, the other lies beside it."""
+    path = CONFIG.prompt_files()["decodingtrust"]
+    shipped = [f"decodingtrust_{kind}_prompts.csv" for kind in ("user", "system")]
+    if path is None:
+        return [data_content("decodingtrust", name) for name in shipped]
+    _, *beside = decodingtrust.prompt_files(path)
+    return [data_content("decodingtrust"), *(content(file) for file in beside)]
+
+
 def prompt_content():
-    names = {
-        "wildguardmix": [("wildguardmix_test.jsonl",)],
-        "decodingtrust": [
-            ("decodingtrust_user_prompts.csv",),
-            ("decodingtrust_system_prompts.csv",),
-        ],
-        "toxigen": [("toxigen",)],
-    }
+    names = {"wildguardmix": "wildguardmix_test.jsonl", "toxigen": "toxigen"}
     found = {
-        benchmark: [data_content(benchmark, *name) for name in names[benchmark]]
+        benchmark: (
+            [data_content(benchmark, names[benchmark])]
+            if benchmark in names
+            else decodingtrust_content()
+        )
         for benchmark in BENCHMARKS
     }
     mapped = CONFIG.benchmarks.wildguardmix

@@ -143,6 +143,12 @@ def judge_content():
     return [content(f"{folder}/{name}") for name in names]
 
 
+def judge_interpreter_option():
+    """The interpreter of a local judge that vLLM runs; no conda environment of a rule holds both."""
+    local = LENS.judge.directory and CONFIG.generation.backend == "vllm"
+    return ["--vllm-python", CONFIG.generation.python()] if local else []
+
+
 def patience_option(option, interface):
     """An interface with its patience and budget, on which no answer depends."""
     return [option, interface.model_dump_json()] if interface else []

@@ -42,6 +42,7 @@ def tables_slice(config: Config, ablations: Collection[str] = ()) -> str:
             stimuli=config.stimuli,
             splits={name: config.split_file(name) for name in ("unharmful", "harmful")},
             prompts=config.prompt_files(),
+            variants_dir=config.ablations.variants_dir if config.ablations else None,
         )
     )
 

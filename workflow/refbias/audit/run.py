@@ -265,6 +265,7 @@ def _dtype_checks(
     """Measure how much dB changes between the number type in use and float32: on some sentences, for all anchors."""
     if reading.dtype == "float32" or not settings.dtype_check:
         return [None] * len(after)
+    return_freed_memory()  # the layers are twice as large in float32: those of before must not stand under them
     rows = stimuli.part(**_CHECKED)
     sentences = [stimuli.sentences[row] for row in rows]
     parts = {id(tokens): tokens.part(rows) for tokens in (models.own, *models.tokens)}

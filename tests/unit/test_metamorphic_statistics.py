@@ -79,10 +79,15 @@ def test_answers_that_are_all_alike_are_as_many_observations_as_questions() -> N
     assert found.cluster_low == pytest.approx(100 * expected.low)
     assert found.cluster_low < found.low < 100
     assert resiliency([True] * 21, np.repeat([1, 2, 3], 7)).cluster_high == pytest.approx(100 * (1 - expected.low))
-    # one biased answer in 70: a bootstrap alone would end at 100 and reach less far down than Wilson's
-    nearly = resiliency([True] + [False] * 69, np.repeat(np.arange(10), 7))
-    assert nearly.cluster_low <= nearly.low
+    # one biased answer among 70 to ten questions is nearly the same, not as much as 70 questions tell
+    sources = np.repeat(np.arange(10), 7)
+    nearly, alike = resiliency([True] + [False] * 69, sources), resiliency([False] * 70, sources)
+    assert nearly.cluster_low == pytest.approx(alike.cluster_low, abs=4)
+    assert nearly.cluster_low < nearly.low - 15
     assert nearly.cluster_high >= nearly.high
+    # half of the questions, each way in all its wordings: the bootstrap serves
+    half = resiliency(np.repeat([True, False], 70), np.repeat(np.arange(20), 7), n_resamples=20_000)
+    assert [half.cluster_low, half.cluster_high] == pytest.approx([50 - 21.9, 50 + 21.9], abs=2)
 
 
 def test_questions_that_all_changed_alike_leave_room_for_one_that_does_not() -> None:

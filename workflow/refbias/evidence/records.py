@@ -43,7 +43,7 @@ class GroupEvidence:
         dB less the control's, with an interval that draws the same attributes for both; NaN without a control.
     net_joint_low, net_joint_high : float
         The same interval made so wide that it holds for all groups at once (`refbias.evidence.interval`): the
-        probability that any group's misses is 1 - level. Verdicts use this one.
+        probability that any group's misses is about 1 - level. Verdicts use this one.
     null_percentile : float
         Percentage, 0 to 100, of the random-attribute draws with a smaller ``|dB|``; NaN where there are not enough
         neutral sentences to draw from.

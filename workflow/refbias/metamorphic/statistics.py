@@ -20,6 +20,8 @@ from refbias.stats.proportions import Share, mcnemar_exact, wilson
 
 FloatArray = npt.NDArray[np.float64]
 NAN = float("nan")
+LEAST_RARE = 5
+"""Source questions with the rarer answer that a bootstrap over them needs."""
 
 __all__ = [
     "Pairing",
@@ -57,8 +59,9 @@ class Resiliency:
 
     `low` and `high` are Wilson bounds, which take answers as independent. `cluster_low` and `cluster_high` take the
     rewordings of a source question as one observation: bounds of the bootstrap over source questions, never narrower
-    than Wilson's; where all answers are alike, so that no draw differs from another, Wilson's over as many observations
-    as there are source questions. NaN with fewer than two of these.
+    than Wilson's. Where fewer than `LEAST_RARE` questions got the rarer answer in any wording, draws differ too little
+    (with none they do not differ at all): then the interval is no narrower either than Wilson's of that share over as
+    many observations as there are source questions. NaN with fewer than two of these.
     """
 
     n: int
@@ -125,15 +128,24 @@ def _cluster_interval(
     clusters, of = np.unique(names, return_inverse=True)
     if clusters.size < 2:
         return NAN, NAN
-    if (vector == vector[0]).all():
-        share = wilson(0 if vector[0] else clusters.size, clusters.size, level)
-        return 100 * share.low, 100 * share.high
     sizes = np.bincount(of, minlength=clusters.size)
     biased = np.bincount(of, weights=vector, minlength=clusters.size)
     drawn = np.random.default_rng(seed).integers(0, clusters.size, size=(n_resamples, clusters.size))
     values = 100 * (1 - biased[drawn].sum(axis=1) / sizes[drawn].sum(axis=1))
     low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
-    return min(float(low), wilson_ends[0]), max(float(high), wilson_ends[1])
+    ends = [(float(low), float(high)), wilson_ends]
+    if min(int((biased > 0).sum()), int((biased < sizes).sum())) < LEAST_RARE:
+        ends.append(_score_interval(1 - float(vector.mean()), clusters.size, level))
+    return max(0.0, min(one for one, _ in ends)), min(100.0, max(other for _, other in ends))
+
+
+def _score_interval(share: float, n: int, level: float) -> tuple[float, float]:
+    """Return Wilson's bounds in per cent of a share that is no whole number of n."""
+    z = float(scipy_stats.norm.ppf((1 + level) / 2))
+    scale = 1 + z * z / n
+    middle = (share + z * z / (2 * n)) / scale
+    half = z / scale * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return 100 * (middle - half), 100 * (middle + half)
 
 
 @dataclass(frozen=True)

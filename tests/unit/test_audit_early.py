@@ -167,6 +167,15 @@ def test_a_negative_weight_goes_before_or_behind(models: Path, tmp_path: Path) -
     assert load_result(tmp_path / "o" / "audit.json").checkpoints[0].spec == specs[0]
 
 
+def test_a_weight_beyond_all_numbers_is_refused(
+    models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = models / "base"
+    assert main(["audit", str(base), f"1e999*{base}+0.5*{models / 'tuned'}", "--output", str(tmp_path / "o")]) == 2
+    assert "a weight is not a finite number" in capsys.readouterr().err
+    assert not (tmp_path / "o").exists()
+
+
 def test_states_beyond_the_memory_go_where_the_user_says(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ Nothing here reads weights beyond their headers, but for an adapter's few.
 """
 
 import logging
+import math
 import os
 import re
 import tempfile
@@ -215,6 +216,8 @@ def _curve(spec: str, path: Path, steps: list[tuple[int, Path]], base: Source | 
 
 
 def _mixture(spec: str, terms: list[tuple[float, str]], dtype: str, base: Source | None, any_base: bool) -> Source:
+    if not all(math.isfinite(weight) for weight, _ in terms):
+        raise UserError(f"{spec}: a weight is not a finite number: write sums such as '0.3*A+0.7*B'")
     parts = [replace(_part(text, dtype, base, any_base), weight=weight) for weight, text in terms]
     total = sum(weight for weight, _ in terms)
     if any(part.adapter is None for part in parts):

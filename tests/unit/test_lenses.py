@@ -34,7 +34,7 @@ def cells(shares: dict[str, float], n: int = 20) -> list[dict[str, Any]]:
     for relation, wordings in (("source", 1), ("MR1", 1), ("all", 2)):
         for category, biased in counts.items():
             score = resiliency(
-                np.repeat(np.arange(n) < biased, wordings), np.repeat(np.arange(n), wordings), n_resamples=100
+                np.repeat(np.arange(n) < biased, wordings), np.repeat(np.arange(n), wordings), n_resamples=2000
             )
             found.append({"relation": relation, "category": category, "resiliency": finite(asdict(score))})
     return found

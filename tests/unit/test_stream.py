@@ -16,7 +16,7 @@ from refbias.embed import Tokenised, embed_tokens, tokenise
 from refbias.errors import UserError
 from refbias.models import Checkpoint, load_base, load_tokenizer
 from refbias.spectrum import load_merged_into, merge_full
-from refbias.stream import Part, StreamResult, Variant, between, can_stream, single, stream_embeddings
+from refbias.stream import Part, StreamResult, Variant, between, can_stream, reading, single, stream_embeddings
 from tests.tiny import BOS, FAMILIES, build_tiny
 from tests.tiny_decoders import build_decoder
 
@@ -253,6 +253,27 @@ def test_seven_points_of_a_lora_spectrum_read_the_base_once(
     for name, checkpoint in (("h0.0", first), ("h1.0", last)):
         direct = load_base(checkpoint.weights, checkpoint.adapter, dtype=torch.float32)
         close(result.embeddings[name]["final"], embed_tokens(direct, tokens, TINY_BUDGET, bos=BOS))
+
+
+def test_layers_may_be_read_as_they_are_wanted_into_one_buffer(
+    folders: dict[str, tuple[Path, Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, other = folders["llama"]
+    tokens, variants = tokens_of(base), [single("a", Checkpoint(base)), single("b", Checkpoint(other))]
+    readers: list[Any] = []
+    start = reading.LayerReader.__init__
+
+    def watched(self: Any, *args: Any) -> None:
+        start(self, *args)
+        readers.append(self)
+
+    monkeypatch.setattr(reading.LayerReader, "__init__", watched)
+    ahead, wanted = (streamed(variants, tokens, layers="all", read_ahead=how) for how in (True, False))
+    assert [[len(slots) for slots in reader._slots.values()] for reader in readers] == [[2, 2], [1, 1]]
+    assert ahead.bytes_read == wanted.bytes_read
+    for name, sites in ahead.embeddings.items():
+        for layer, states in sites.items():
+            assert np.array_equal(states, wanted.embeddings[name][layer])
 
 
 def test_any_weighted_sum_of_checkpoints_and_adapters(folders: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:

@@ -39,7 +39,8 @@ States = dict[Layer, Array]
 class Reading:
     """How states are read.
 
-    `layers` is ``one`` for the layer that `represent` names alone, ``all`` for all of them beside it.
+    `layers` is ``one`` for the layer that `represent` names alone, ``all`` for all of them beside it. `read_ahead` is
+    whether a streamed layer is read while the one before it computes.
     """
 
     represent: RepresentSettings
@@ -48,6 +49,7 @@ class Reading:
     device: str
     memory_mb: int | None = None
     spill_dir: Path | None = None
+    read_ahead: bool = True
 
     @property
     def main(self) -> Layer:
@@ -189,6 +191,7 @@ def _streamed(
         memory_mb=reading.memory_mb,
         spill_dir=reading.spill_dir,
         name=label,
+        read_ahead=reading.read_ahead,
     )
     spent = time.perf_counter() - start
     waited = min(result.seconds.get("wait", 0.0), spent)

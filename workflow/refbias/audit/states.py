@@ -130,5 +130,9 @@ def all_states(
 
 
 def of_part(reading: Reading, dtype: str) -> Reading:
-    """Return the reading of the layer that dB is about alone, in another number type."""
-    return replace(reading, dtype=dtype, layers="one")
+    """Return the reading of the layer that dB is about alone, in another number type.
+
+    Layers are then read as they are wanted: a few sentences leave little to compute meanwhile, and float32 needs the
+    memory.
+    """
+    return replace(reading, dtype=dtype, layers="one", read_ahead=False)

@@ -7,6 +7,7 @@ than the arithmetic.
 
 import contextlib
 import ctypes
+import gc
 import sys
 
 _M_TRIM_THRESHOLD = -1
@@ -25,6 +26,8 @@ def keep_freed_memory() -> None:
 
 def return_freed_memory() -> None:
     """Hand what is free back to the kernel once, between two steps of different needs; no-op without glibc."""
+    # a pass's buffers are among objects that name each other: they are not free before the collector has seen them
+    gc.collect()
     if sys.platform != "linux":
         return
     with contextlib.suppress(OSError, AttributeError):

@@ -74,6 +74,7 @@ def stream_embeddings(
     spill_dir: Path | None = None,
     name: str = "model",
     merge_dtype: str = "endpoint",
+    read_ahead: bool = True,
 ) -> StreamResult:
     """Embed sentences with several checkpoints of one model, layer by layer.
 
@@ -100,6 +101,8 @@ def stream_embeddings(
         What to call the model in an error and in the progress bar.
     merge_dtype
         Number type in which merges would be stored: ``float32``, ``bfloat16`` or ``endpoint``.
+    read_ahead
+        Whether the next layer is read while one is computed, which takes the memory of both.
 
     Returns
     -------
@@ -119,7 +122,7 @@ def stream_embeddings(
             raise UserError(f"{skeleton.weights.directory}: cannot be read layer by layer: {skeleton.reason}")
         sources.bind(skeleton.shapes, skeleton.prefix)
         going = LayerPass(sources, skeleton, sentences, settings, bos, name)
-        going.run(layers, memory_mb, spill_dir)
+        going.run(layers, memory_mb, spill_dir, read_ahead)
         row = list(sentences.row)
         return StreamResult(
             {name: {layer: found[row] for layer, found in sites.items()} for name, sites in going.found.items()},

@@ -62,7 +62,7 @@ class LayerPass:
         self._target = Slot()
         self._done = 0.0
 
-    def run(self, layers: Layers, memory_mb: int | None, spill_dir: Path | None) -> None:
+    def run(self, layers: Layers, memory_mb: int | None, spill_dir: Path | None, read_ahead: bool) -> None:
         """Go through the layers as far as the wanted ones need, and fill `found`."""
         skeleton, variants = self.skeleton, self.sources.variants
         sites = wanted_layers(layers, self.settings, skeleton.n_layers, self.name)
@@ -71,7 +71,7 @@ class LayerPass:
         label = f"embed {self.name}" + (f", {len(variants)} checkpoints" if len(variants) > 1 else "")
         shapes = [(int(ids.shape[0]), int(ids.shape[1])) for ids in self.ids]
         with (
-            LayerReader(self.sources.weights, skeleton.layers[:n_layers], skeleton.device) as reader,
+            LayerReader(self.sources.weights, skeleton.layers[:n_layers], skeleton.device, read_ahead) as reader,
             token_bar(label, len(variants) * self.sentences.n_tokens, "tokens") as bar,
         ):
             outer = self._outer()

@@ -35,7 +35,7 @@ class Slot:
 
 
 class LayerReader:
-    """Reads each layer's tensors of all directories once, in order, one layer ahead.
+    """Reads each layer's tensors of all directories once, in order, one layer ahead or just as they are wanted.
 
     Parameters
     ----------
@@ -45,18 +45,27 @@ class LayerReader:
         Names of each layer's tensors.
     device
         Where the tensors are wanted.
+    read_ahead
+        Whether the next layer is read while one is computed, which takes the memory of both.
     """
 
-    def __init__(self, weights: Mapping[Path, Weights], layers: Sequence[Sequence[str]], device: torch.device) -> None:
-        self._weights, self._layers, self._device = weights, layers, device
-        self._slots = {directory: (Slot(), Slot()) for directory in weights}
+    def __init__(
+        self,
+        weights: Mapping[Path, Weights],
+        layers: Sequence[Sequence[str]],
+        device: torch.device,
+        read_ahead: bool = True,
+    ) -> None:
+        self._weights, self._layers, self._device, self._read_ahead = weights, layers, device, read_ahead
+        self._slots = {directory: [Slot() for _ in range(2 if read_ahead else 1)] for directory in weights}
         self._thread = ThreadPoolExecutor(1, "refbias-read")
         self._waiting: Future[dict[Path, dict[str, torch.Tensor]]] | None = None
         self._next = 0
         self.seconds = self.waited = 0.0
-        self._ahead()
+        if read_ahead:
+            self._submit()
 
-    def _ahead(self) -> None:
+    def _submit(self) -> None:
         if self._next < len(self._layers):
             self._waiting = self._thread.submit(self._read, self._next)
             self._next += 1
@@ -68,19 +77,23 @@ class LayerReader:
         with torch.inference_mode():
             for directory, weights in self._weights.items():
                 names = self._layers[number]
-                views = self._slots[directory][number % 2].cut([weights.nbytes(name) for name in names])
+                slots = self._slots[directory]
+                views = slots[number % len(slots)].cut([weights.nbytes(name) for name in names])
                 found[directory] = {name: weights.read(name, view) for name, view in zip(names, views, strict=True)}
         self.seconds += time.perf_counter() - start
         return found
 
     def take(self) -> Held:
-        """Return the next layer's tensors and begin with the one after; what was taken before is lost."""
+        """Return the next layer's tensors; what was taken before is lost."""
         start = time.perf_counter()
+        if not self._read_ahead:
+            self._submit()
         if self._waiting is None:
             raise IndexError("no layer is left")
         held, self._waiting = self._waiting.result(), None
         self.waited += time.perf_counter() - start
-        self._ahead()
+        if self._read_ahead:
+            self._submit()
         if self._device.type == "cpu":
             return held
         return {place: {name: part.to(self._device) for name, part in parts.items()} for place, parts in held.items()}

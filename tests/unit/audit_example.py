@@ -56,8 +56,8 @@ def _group(rng: np.random.Generator, group: str, topic: str, shift: float, contr
         "b_reference": before,
         "b_audited": before + value,
         "net_of_control": net,
-        "net_ci_low": None if net is None else net - 1.2 * half,
-        "net_ci_high": None if net is None else net + 1.2 * half,
+        "net_ci_low": None if net is None else net - 0.9 * half,
+        "net_ci_high": None if net is None else net + 0.9 * half,
         "null_percentile": float(np.clip(200 * _normal(abs(value) / 0.05) - 100, 0, 100)),
         "effect_size": value / 0.09,
         "jackknife_low": value - half / 3,
@@ -65,6 +65,8 @@ def _group(rng: np.random.Generator, group: str, topic: str, shift: float, contr
         "finding": ("confirmed" if beyond else "unconfirmed") if moved else "none",
         "beyond_scale": 0.97 * value,
         "p_beyond_scale": min(1.0, max(p, 1e-4) * 30),
+        "net_joint_low": None if net is None else net - 1.2 * half,
+        "net_joint_high": None if net is None else net + 1.2 * half,
         "probability": None,
     }
 

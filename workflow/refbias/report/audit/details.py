@@ -150,5 +150,5 @@ def dtype_sentence(result: AuditResult, checkpoint: CheckpointResult) -> str:
         return f"The change of dB between {check.dtype} and {check.against} could not be computed."
     return (
         f"Against {check.against}, {check.dtype} changed no group's dB by more than {number(change, digits([change]))} "
-        f"(measured on {check.n_sentences} sentences)."
+        f"(measured on {check.n_sentences} sentences, stated for all anchors)."
     )

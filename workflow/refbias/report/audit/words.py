@@ -19,7 +19,7 @@ LEVEL_LABELS: dict[Level, str] = {
     "weak": "Weak shift",
     "clear": "Clear shift",
     "control": "Not told from the control",
-    "collapse": "Collapse, not a shift of groups",
+    "collapse": "Collapse",
     "undefined": "No verdict",
 }
 KIND_LABELS = {
@@ -104,7 +104,10 @@ def stands_out(group: GroupResult) -> bool:
 def finding(group: GroupResult) -> str:
     """Say where a group moved, and whether every check says so."""
     where = direction(group)
-    return f"{where}, not confirmed" if group.finding == "unconfirmed" else where
+    if not where.startswith("towards"):
+        return where
+    more = {"unconfirmed": ", not confirmed", "none": ", by its own interval alone"}
+    return where + more.get(group.finding or "", "")
 
 
 def stand_out_rule(result: AuditResult) -> str:
@@ -112,8 +115,8 @@ def stand_out_rule(result: AuditResult) -> str:
     level = result.settings.level
     return (
         f"adjusted p (Holm) at most {number(1 - level, 2)}, also with a common change of scale taken off; an interval "
-        "that excludes 0, also net of the control where there is one; and |dB| beyond "
-        f"{per_cent(level)} of the random attribute sets"
+        "that excludes 0, also net of the control where there is one (with bounds for all groups at once); and |dB| "
+        f"beyond {per_cent(level)} of the random attribute sets, where there are enough neutral sentences to draw them"
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from refbias.acquisition import hub
@@ -138,6 +138,8 @@ YAML_PIECES += ["2021-13-45", "<<: ", "!!python/object:os.system", "#", "\t", "%
         st.lists(st.sampled_from(YAML_PIECES), max_size=12).map(lambda parts: "".join(parts).encode()),
     )
 )
+@example(content=b"!!int")
+@example(content=b'!!float "_"')
 def test_any_bytes_are_yaml_or_a_line(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "fuzz.yaml"
     path.write_bytes(content)

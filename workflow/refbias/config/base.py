@@ -140,6 +140,6 @@ def read_yaml(path: Path | str) -> Any:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         raise UserError(f"{path}{line}: not YAML: {getattr(error, 'problem', None) or 'not UTF-8'}") from None
-    except (RecursionError, ValueError, OverflowError, KeyError, AttributeError, TypeError) as error:
+    except (RecursionError, ValueError, OverflowError, LookupError, AttributeError, TypeError) as error:
         # the library's own, at a date that is none, a tag that does not fit, brackets a thousand deep
         raise UserError(f"{path}: not YAML that is read here: {' '.join(str(error).split())[:100]}") from None

@@ -80,6 +80,19 @@ def test_records_numbers_and_pictures_work_without_torch(tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
 
 
+def test_the_workflow_is_read_without_pandas_or_scipy() -> None:
+    """Every start of Snakemake, and every job, executes the imports of the rule files."""
+    root = Path(__file__).resolve().parents[2]
+    files = [root / "Snakefile", *sorted((root / "workflow" / "rules").rglob("*.smk"))]
+    lines = [line for path in files for line in path.read_text().splitlines() if line.startswith("from refbias")]
+    assert len(lines) > 5
+    check = "import sys; found = {'numpy', 'pandas', 'scipy', 'torch'} & set(sys.modules); assert not found, found"
+    command = [sys.executable, "-c", "\n".join([*lines, check])]
+    environment = {**os.environ, "PYTHONPATH": str(root / "workflow")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_stages_that_load_models_do_without_sklearn(tmp_path: Path) -> None:
     from refbias.cli.main import WITH_TRANSFORMERS
 

@@ -11,9 +11,11 @@ import pytest
 from scipy import stats as scipy_stats
 
 from refbias.cli.main import main
+from refbias.config.metamorphic import TABLES
 from refbias.metamorphic.beside_db import TOPICS, disagreements
 from refbias.metamorphic.questions import Question, write_questions
 from refbias.stimuli import load_groups
+from refbias.tables.metamorphic import FILES
 from tests.unit import metamorphic_run as run
 
 
@@ -96,6 +98,10 @@ def _holm(p: "pd.Series[float]") -> list[float]:
         most = max(most, min(1.0, values[at] * (len(values) - rank)))
         found[at] = most
     return found
+
+
+def test_the_workflow_names_the_tables_that_are_written() -> None:
+    assert tuple(FILES) == TABLES
 
 
 @pytest.mark.parametrize(

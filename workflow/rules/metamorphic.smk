@@ -277,7 +277,7 @@ rule metamorphic_tables:
     output:
         tables=expand(
             f"{META}/tables/{{name}}.{{suffix}}",
-            name=metamorphic_tables.FILES,
+            name=metamorphic_names.TABLES,
             suffix=TABLE_SUFFIXES,
         ),
         manifest=f"{META}/tables/manifest.json",

@@ -15,6 +15,9 @@ Reading = Literal["generate", "forced_choice"]
 Subjects = Literal["reference", "endpoints", "spectra"]
 RELATIONS = ["MR1", "MR2", "MR3", "MR4", "MR5", "MR6"]
 
+TABLES = ("model_relation", "category_relation", "mitigation", "side_effects", "beside_db", "beside_db_summary")
+"""File names, without extension, of the tables; here because the workflow asks, which loads no pandas for it."""
+
 
 class EndpointSettings(Strict):
     """A model behind an OpenAI-compatible interface (`POST <base_url>/chat/completions`)."""

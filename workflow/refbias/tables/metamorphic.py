@@ -328,4 +328,4 @@ FILES = {
     "beside_db": BESIDE_COLUMNS,
     "beside_db_summary": SUMMARY_COLUMNS,
 }
-"""File name without extension -> columns."""
+"""File name without extension -> columns; the names are `refbias.config.metamorphic.TABLES`."""

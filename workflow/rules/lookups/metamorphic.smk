@@ -1,6 +1,6 @@
 # Look-ups of the metamorphic tests: who is asked what, and what a job that asks waits for.
 
-from refbias.tables import metamorphic as metamorphic_tables
+from refbias.config import metamorphic as metamorphic_names
 
 LENS = CONFIG.metamorphic
 META = f"{RESULTS}/metamorphic"

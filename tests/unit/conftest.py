@@ -24,3 +24,11 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A tiny model of every family."""
     folder = tmp_path_factory.mktemp("tiny")
     return {family: build_tiny(family, folder / family, seed=3) for family in FAMILIES}
+
+
+@pytest.fixture
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder of the test's own, empty at its start."""
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("REFBIAS_CACHE", str(folder))
+    return folder

@@ -19,6 +19,8 @@ from refbias.metrics import rr_shift
 from refbias.report.audit.words import group_name
 from tests.audit_models import EXACT, FEW, adapter, build, changed, shifts, with_change
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -28,13 +30,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     changed(base, folder / "other", 0.2, seed=5)
     adapter(base, folder / "lora", seed=1)
     adapter(base, folder / "lora2", seed=2)
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path_factory.mktemp("cache")
-    monkeypatch.setenv("REFBIAS_CACHE", str(folder))
     return folder
 
 

@@ -21,17 +21,14 @@ from refbias.config.calibration import (
 from refbias.stream import passes
 from tests.audit_models import EXACT, FEW, build, changed, shifts, with_sum
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models")
     changed(build(folder / "base"), folder / "tuned", 0.2)
     return folder
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REFBIAS_CACHE", str(tmp_path_factory.mktemp("cache")))
 
 
 def calibration(path: Path, sha256: str, n_anchors: int = 40) -> Path:

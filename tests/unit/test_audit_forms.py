@@ -17,6 +17,8 @@ from tests.audit_models import EXACT, FEW, adapter, build, changed, edit_json, s
 from tests.gguf_models import write_gguf
 from tests.tiny_decoders import build_decoder
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -24,13 +26,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = build(folder / "base")
     changed(base, folder / "tuned", 0.2)
     changed(base, folder / "other", 0.2, seed=5)
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path_factory.mktemp("cache")
-    monkeypatch.setenv("REFBIAS_CACHE", str(folder))
     return folder
 
 

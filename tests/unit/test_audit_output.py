@@ -20,18 +20,13 @@ from refbias.config.audit_result import load_result
 from tests.audit_models import EXACT, FEW, build, changed, shifts, small_disk
 from tests.tiny_decoders import build_decoder
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models")
     changed(build(folder / "base"), folder / "tuned", 0.2)
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path_factory.mktemp("cache")
-    monkeypatch.setenv("REFBIAS_CACHE", str(folder))
     return folder
 
 
@@ -348,7 +343,7 @@ def test_a_cache_that_may_not_be_looked_into(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_hashes_are_listed_and_removed(
-    models: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    models: Path, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(store, "_SMALL", 0)
     monkeypatch.setattr(store, "_hashes", {})
@@ -365,15 +360,15 @@ def test_hashes_are_listed_and_removed(
     monkeypatch.setattr(store, "_long_hash", lambda *_: pytest.fail("is in the cache"))
     assert audit(models, tmp_path / "again") == 0
     # what a killed process, or an earlier version, left there
-    (cache / "hashes" / "killed").mkdir()
-    (cache / "hashes" / "earlier.json").write_text("{}")
-    (cache / "hashes" / ".ab.1.part").mkdir()
-    for path in cache.glob("hashes/*"):
+    (own_cache / "hashes" / "killed").mkdir()
+    (own_cache / "hashes" / "earlier.json").write_text("{}")
+    (own_cache / "hashes" / ".ab.1.part").mkdir()
+    for path in own_cache.glob("hashes/*"):
         os.utime(path, (1e9, 1e9))
-    (cache / "hashes" / "begun").mkdir()
+    (own_cache / "hashes" / "begun").mkdir()
     assert main(["cache", "rm", "--kind", "hashes", "--all"]) == 0
     said = capsys.readouterr().out
     assert f"removed {len(listed)} entries" in said
     assert "and 3 unfinished" in said
-    assert names(cache / "hashes") == {"begun"}
-    assert names(cache / "embeddings") != set()
+    assert names(own_cache / "hashes") == {"begun"}
+    assert names(own_cache / "embeddings") != set()

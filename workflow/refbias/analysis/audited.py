@@ -7,7 +7,7 @@ import pandas as pd
 
 from refbias.analysis.columns import as_names, as_numbers
 from refbias.analysis.pairs import CHECKPOINT, Pairing
-from refbias.analysis.units import REFERENCE, unit_scores
+from refbias.analysis.units import REFERENCE, UNIT_COLUMNS, unit_scores
 from refbias.config.audit_result import AuditResult
 from refbias.errors import UserError
 
@@ -15,20 +15,8 @@ SPECS = ["reference", "spec"]
 """What names the models: as the audit's command line did."""
 SELECTED_COLUMNS = [*CHECKPOINT, "group", "alarm", *SPECS]
 CHANGE_COLUMNS = [
-    "benchmark",
-    "checkpoint",
-    "unit",
-    "scorer",
-    "n_outputs",
-    "n_missing",
-    "score",
-    "reference_score",
-    "delta_score",
-    "delta_ci_low",
-    "delta_ci_high",
-    "threshold",
-    "rose",
-    "alarm",
+    *(column for column in UNIT_COLUMNS if column not in ("model", "regime", "harmful_weight")),
+    *("threshold", "rose", "alarm"),
 ]
 
 

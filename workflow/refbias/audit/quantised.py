@@ -54,7 +54,7 @@ def load_quantised(directory: Path, method: str, dtype: "torch.dtype", device: s
     from transformers import AutoModelForCausalLM
 
     config = read_config(directory, check_directory(directory, tokenizer=False), stored_shapes(directory))
-    # a byte holds eight elements at most
+    # a byte holds eight elements at most, and `check_total` allows twice what it is told
     stored = 4 * sum(path.stat().st_size for path in weight_files(directory))
     place = directory / "config.json"
     check_total(build_empty(place, config), stored, place)
@@ -69,6 +69,8 @@ def load_quantised(directory: Path, method: str, dtype: "torch.dtype", device: s
     model: PreTrainedModel
     try:
         model, info = AutoModelForCausalLM.from_pretrained(str(directory), trust_remote_code=False, **options)
+    # each quantiser has a library of its own, which promises nothing of what it raises on foreign files; nothing of
+    # ours runs in here, and the message keeps the error's type
     except (ImportError, RuntimeError, ValueError, KeyError, NotImplementedError, AttributeError, TypeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UserError(

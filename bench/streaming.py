@@ -22,9 +22,9 @@ from bench.measure import Result
 from refbias.artifacts import atomic_path, write_json
 from refbias.config.represent import RepresentSettings
 from refbias.embed import Tokenised, batches, tokenise
+from refbias.lanes import N_LANES, Lanes
 from refbias.models import Checkpoint, load_tokenizer
 from refbias.stream import StreamResult, single, stream_embeddings
-from refbias.stream.passes import batch_budget
 
 HIDDEN, INNER, HEADS, KEY_HEADS, VOCABULARY = 4096, 14336, 32, 8, 128256
 POOL = 1 << 26  # random numbers drawn once; a tensor is a stretch of them from a place of its own
@@ -144,17 +144,30 @@ def _config(n_layers: int) -> dict[str, Any]:
     }
 
 
-def layer_products(tokens: Tokenised, budget: int, dtype: torch.dtype) -> float:
-    """Return seconds for one layer's matrix products, and nothing else, at the batches that are used."""
+def layer_products(tokens: Tokenised, budget: int, dtype: torch.dtype, n_lanes: int = 1) -> float:
+    """Return seconds for one layer's matrix products, and nothing else, at the batches that are used.
+
+    Parameters
+    ----------
+    tokens, budget
+        Sentences, and tokens that a batch holds at most.
+    dtype
+        Number type.
+    n_lanes
+        Batches under way at once; with one, each product has all threads.
+    """
     weights = [torch.randn(shape).mul_(0.02).to(dtype) for shape in _shapes().values()]
     sizes = [len(part) * len(tokens.ids[part[0]]) for part in batches([len(ids) for ids in tokens.ids], budget)]
     inputs = {width: torch.randn(max(sizes), width).to(dtype) for width in (HIDDEN, INNER)}
-    with torch.inference_mode():
-        torch.nn.functional.linear(inputs[HIDDEN], weights[0])
+
+    def multiply(batch: int) -> None:
+        for weight in weights:
+            torch.nn.functional.linear(inputs[weight.shape[1]][: sizes[batch]], weight)
+
+    with Lanes(n_lanes) as lanes:
+        lanes.map(multiply, sizes[:N_LANES])
         start = time.perf_counter()
-        for size in sizes:
-            for weight in weights:
-                torch.nn.functional.linear(inputs[weight.shape[1]][:size], weight)
+        lanes.map(multiply, sizes)
         return time.perf_counter() - start
 
 
@@ -187,13 +200,13 @@ def _pass_seconds(result: StreamResult) -> float:
 
 
 def _share_of_products(streamed: Callable[[], StreamResult]) -> Result:
-    """Measure how much of a pass its matrix products take, by the profiler: both at the same moment."""
+    """Measure how much of its lanes' time a pass spends in products, by the profiler: both at the same moment."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
-        whole = _pass_seconds(streamed())
+        whole = _pass_seconds(streamed()) * Lanes(N_LANES).n_lanes
     products = sum(event.self_cpu_time_total for event in profiler.key_averages() if event.key in _PRODUCTS) / 1e6
-    note = "of the same pass; the rest is norms, rotary embedding, gates, attention, sums"
+    note = "of the same pass, all lanes together; the rest is norms, rotary embedding, gates, attention, sums"
     return Result("streaming: time in matrix products", whole, products, "s", products / whole, "", note)
 
 
@@ -209,31 +222,40 @@ def run(folder: Path, texts: list[str], n_layers: int, turns: int, budget: int |
     n_layers
         Layers; the cost of a layer is the same for all.
     turns
-        Passes; each is held against the bare matrix products timed just before and after it.
+        Passes; each is held against the bare matrix products timed just before and after it: one product at a time
+        on all threads, and as many at once as the pass has lanes.
     budget
         Tokens a batch; None: the default.
     """
     random_checkpoint(folder, n_layers, texts)
     tokens = tokenise(load_tokenizer(folder), texts)
     settings = RepresentSettings() if budget is None else RepresentSettings(token_budget=budget)
-    used = batch_budget(settings, torch.bfloat16)
+    used = settings.token_budget
 
     def streamed() -> StreamResult:
         variants = [single("m", Checkpoint(folder))]
         return stream_embeddings(variants, tokens, settings, bos=2, dtype=torch.bfloat16, name="random-8b")
 
+    def bare() -> tuple[float, float]:
+        one, both = (layer_products(tokens, used, torch.bfloat16, n_lanes) for n_lanes in (1, N_LANES))
+        return one, both
+
     passes = []
     peak = 0.0
-    before = layer_products(tokens, used, torch.bfloat16)
+    before = bare()
     for _ in range(turns):
         with _watched() as seen:
             result = streamed()
         peak = max(peak, seen[0])
-        after = layer_products(tokens, used, torch.bfloat16)
-        # each pass is held against the rate just before and after it: that of a shared machine drifts
-        passes.append((_pass_seconds(result) / n_layers, (before + after) / 2, result))
+        after = bare()
+        # each pass is held against the rates just before and after it: those of a shared machine drift
+        one, both = ((early + late) / 2 for early, late in zip(before, after, strict=True))
+        passes.append((_pass_seconds(result) / n_layers, one, both, result))
         before = after
-    layer, base, result = sorted(passes, key=lambda turn: turn[1] / turn[0])[len(passes) // 2]
+    middle = len(passes) // 2
+    layer, base, _, result = sorted(passes, key=lambda turn: turn[1] / turn[0])[middle]
+    pairs = sorted(((layer, both) for layer, _, both, _ in passes), key=lambda pair: pair[1] / pair[0])
+    layer_of_both, base_of_both = pairs[middle]
     flops = 2 * sum(height * width for height, width in _shapes().values()) * tokens.n_tokens
     note = (
         f"{n_layers} layers of the 8B shape, {len(tokens.texts)} sentences, {tokens.n_tokens} tokens, budget {used}, "
@@ -243,6 +265,15 @@ def run(folder: Path, texts: list[str], n_layers: int, turns: int, budget: int |
     return [
         Result(
             "streaming: share of the machine's bf16 matrix rate", layer, base, "s/layer", base / layer, ">= 0.9", note
+        ),
+        Result(
+            "streaming: share of the rate of two products at once",
+            layer_of_both,
+            base_of_both,
+            "s/layer",
+            base_of_both / layer_of_both,
+            "",
+            f"{flops / base_of_both / 1e9:.0f} GFLOP/s bare",
         ),
         _share_of_products(streamed),
         Result("streaming: peak memory", peak, LIMIT_MB, "MB", LIMIT_MB / peak, "> 1", f"{read:.0f} MB read"),

@@ -1,6 +1,7 @@
 """The layer-streamed forward against whole models one sentence at a time, and against merged checkpoints."""
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from refbias.embed import Tokenised, embed_tokens, tokenise
 from refbias.errors import UserError
 from refbias.models import Checkpoint, load_base, load_tokenizer
 from refbias.spectrum import load_merged_into, merge_full
-from refbias.stream import Part, StreamResult, Variant, between, can_stream, reading, single, stream_embeddings
+from refbias.stream import Part, StreamResult, Variant, between, can_stream, passes, reading, single, stream_embeddings
+from refbias.stream.blocks import run_block
 from tests.tiny import BOS, FAMILIES, build_tiny
 from tests.tiny_decoders import build_decoder
 
@@ -312,6 +314,49 @@ def test_bfloat16_equals_the_whole_model_in_bfloat16(folders: dict[str, tuple[Pa
     np.testing.assert_allclose(found, expected, rtol=0, atol=2e-2 * np.abs(expected).max())
     exact = embed_tokens(load_base(folder, dtype=torch.float32), tokens, TINY_BUDGET, bos=BOS)
     assert np.abs(found - exact).max() > 1e-4
+
+
+# --- two batches at once -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def _two_threads() -> Iterator[None]:
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(1)
+
+
+@pytest.mark.usefixtures("_two_threads")
+@pytest.mark.parametrize("kind", [*FAMILIES, *MORE, "gpt2", "phi3"])
+@pytest.mark.parametrize("memory_mb", [None, 0])
+def test_two_batches_at_once_give_the_numbers_of_one_after_the_other(
+    folders: dict[str, tuple[Path, Path]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    memory_mb: int | None,
+) -> None:
+    ends = folders.get(kind) or (build(kind, tmp_path / "u", 1), build(kind, tmp_path / "h", 2))
+    texts = [f"{text} And {number} more." for number in range(8) for text in TEXTS]
+    tokens = tokens_of(ends[0], texts)
+    variants = [between(f"h{weight}", *map(Checkpoint, ends), weight) for weight in (0.0, 0.5)]
+    seen: set[str] = set()
+
+    def noted(*args: Any) -> torch.Tensor:
+        seen.add(threading.current_thread().name)
+        return run_block(*args)
+
+    monkeypatch.setattr(passes, "run_block", noted)
+    at_once = streamed(variants, tokens, layers="all", memory_mb=memory_mb, spill_dir=tmp_path)
+    assert len(seen) == 2
+    assert all(name.startswith("refbias-lane") for name in seen)
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(1)
+    in_turn = streamed(variants, tokens, layers="all", memory_mb=memory_mb, spill_dir=tmp_path)
+    assert threading.current_thread().name in seen
+    for name, sites in in_turn.embeddings.items():
+        for layer, expected in sites.items():
+            np.testing.assert_array_equal(at_once.embeddings[name][layer], expected)
 
 
 # --- memory, spill, errors -------------------------------------------------------------------

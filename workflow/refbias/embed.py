@@ -7,8 +7,6 @@ without the output layer, and no further than the layer that is asked for.
 """
 
 import contextlib
-import queue
-import threading
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ import torch
 from refbias.config.represent import RepresentSettings
 from refbias.errors import UserError
 from refbias.fast import fused_forward
+from refbias.lanes import N_LANES, Lanes
 from refbias.progress import token_bar
 
 if TYPE_CHECKING:
@@ -181,9 +180,17 @@ def embed_tokens(
     read = _reader(model, settings, name)
     device = next(model.parameters()).device
     plan = batches([len(ids) for ids in sentences.ids], settings.token_budget)
-    with fused_forward(model), token_bar(f"embed {name}", sentences.n_tokens, "tokens") as bar:
+    # hooks of an inner layer belong to one forward pass at a time
+    whole = settings.layer == "final" and settings.final_norm
+    n_lanes = N_LANES if whole and device.type == "cpu" else 1
+    with (
+        fused_forward(model),
+        token_bar(f"embed {name}", sentences.n_tokens, "tokens") as bar,
+        Lanes(n_lanes) as lanes,
+    ):
 
-        def vectors_of(members: list[int]) -> torch.Tensor:
+        def vectors_of(batch: int) -> torch.Tensor:
+            members = plan[batch]
             ids = torch.tensor([sentences.ids[index] for index in members])
             states = read(ids.to(device)).float()
             # one pass: any NaN or infinity makes the sum one
@@ -194,10 +201,8 @@ def embed_tokens(
             bar.advance(ids.numel(), ids.numel())
             return pool(states, first, settings.pooling).cpu()
 
-        # hooks of an inner layer belong to one forward pass at a time
-        whole = settings.layer == "final" and settings.final_norm
         try:
-            parts = _in_streams(vectors_of, plan, 2 if whole and device.type == "cpu" else 1)
+            parts = lanes.map(vectors_of, [len(members) for members in plan])
         except _NotFiniteError as error:
             # looked into when no other batch passes through the model's hooks
             with torch.inference_mode():
@@ -206,53 +211,6 @@ def embed_tokens(
     position[[index for members in plan for index in members]] = np.arange(len(position))
     result: npt.NDArray[np.float32] = torch.cat(parts).numpy()[position[list(sentences.row)]]
     return result
-
-
-def _in_streams(
-    work: Callable[[list[int]], torch.Tensor], plan: Sequence[list[int]], n_streams: int
-) -> list[torch.Tensor]:
-    """Apply `work` to every batch, in `n_streams` threads that share the process's compute threads.
-
-    A decoder's norms and gates wait for memory while its matrix products wait for the arithmetic units: two batches
-    under way at once keep both busy, where one batch on all threads leaves either idle in turn. A batch's numbers do
-    not depend on the thread that computes it. Fewer threads or batches than streams: one stream.
-    """
-    threads = torch.get_num_threads()
-    if n_streams < 2 or threads < n_streams or len(plan) < n_streams:
-        with torch.inference_mode():
-            return [work(members) for members in plan]
-    waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
-    # the longest first, so that the streams end together
-    for number in sorted(range(len(plan)), key=lambda number: len(plan[number]), reverse=True):
-        waiting.put(number)
-    found: dict[int, torch.Tensor] = {}
-    failures: list[BaseException] = []
-
-    def stream() -> None:
-        # the number holds for the calling thread
-        torch.set_num_threads(threads // n_streams)
-        with torch.inference_mode(), contextlib.suppress(queue.Empty):
-            while not failures:
-                number = waiting.get_nowait()
-                try:
-                    found[number] = work(plan[number])
-                except BaseException as error:
-                    failures.append(error)
-
-    streams = [threading.Thread(target=stream, daemon=True) for _ in range(n_streams)]
-    try:
-        for thread in streams:
-            thread.start()
-        for thread in streams:
-            thread.join()
-    except KeyboardInterrupt:
-        failures.append(KeyboardInterrupt())
-        raise
-    finally:
-        torch.set_num_threads(threads)
-    if failures:
-        raise failures[0]
-    return [found[number] for number in range(len(plan))]
 
 
 def decoder_blocks(model: "PreTrainedModel") -> torch.nn.ModuleList:

@@ -8,6 +8,7 @@ import logging
 import mmap
 import os
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -66,6 +67,8 @@ class Activations:
         self._maps: list[mmap.mmap] = []
         self.memory_mb = fits * nbytes / 1e6
         self.seconds = 0.0
+        # batches may come and go in several threads
+        self._lock = threading.Lock()
         try:
             for _ in range(n_variants - fits):
                 self._maps.append(_mapped_file(spill_dir, nbytes))
@@ -80,7 +83,7 @@ class Activations:
         start = time.perf_counter()
         found = self._view(self._spilled(variant), batch).to(self._device, copy=True)
         self._release(variant, batch)
-        self.seconds += time.perf_counter() - start
+        self._spent(start)
         return found
 
     def put(self, variant: int, batch: int, states: torch.Tensor) -> None:
@@ -91,7 +94,11 @@ class Activations:
         start = time.perf_counter()
         self._view(self._spilled(variant), batch).copy_(states)
         self._release(variant, batch)
-        self.seconds += time.perf_counter() - start
+        self._spent(start)
+
+    def _spent(self, start: float) -> None:
+        with self._lock:
+            self.seconds += time.perf_counter() - start
 
     def _view(self, flat: torch.Tensor, batch: int) -> torch.Tensor:
         return flat[self._starts[batch] : self._starts[batch + 1]].view(self._shapes[batch])

@@ -1,5 +1,6 @@
 """One run of all variants through a decoder's layers."""
 
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from refbias.config.represent import RepresentSettings
 from refbias.embed import Tokenised, batches, first_position, pool
 from refbias.errors import UserError
 from refbias.fast import Tried, fused_forward
+from refbias.lanes import N_LANES, Lanes
+from refbias.models.heap import return_freed_memory
 from refbias.progress import Bar, token_bar
 from refbias.stream.activations import Activations
 from refbias.stream.blocks import Call, enter, leave, run_block, same_call
@@ -24,6 +27,7 @@ from refbias.stream.variants import Sources, Variant
 Layer = int | Literal["final"]
 Layers = Sequence[int] | Literal["final", "all"]
 Array = npt.NDArray[np.float32]
+_TRIM_SECONDS = 10.0
 
 
 class LayerPass:
@@ -48,8 +52,7 @@ class LayerPass:
     ) -> None:
         self.sources, self.skeleton, self.sentences, self.settings = sources, skeleton, sentences, settings
         self.bos, self.name = bos, name
-        budget = batch_budget(settings, skeleton.dtype)
-        self.plan = batches([len(ids) for ids in sentences.ids], budget)
+        self.plan = batches([len(ids) for ids in sentences.ids], settings.token_budget)
         self.ids = [
             torch.tensor([sentences.ids[index] for index in members], device=skeleton.device) for members in self.plan
         ]
@@ -61,6 +64,8 @@ class LayerPass:
         self._tried = Tried()
         self._target = Slot()
         self._done = 0.0
+        self._lock = threading.Lock()
+        self._trimmed = time.perf_counter()
 
     def run(self, layers: Layers, memory_mb: int | None, spill_dir: Path | None, read_ahead: bool) -> None:
         """Go through the layers as far as the wanted ones need, and fill `found`."""
@@ -73,6 +78,7 @@ class LayerPass:
         with (
             LayerReader(self.sources.weights, skeleton.layers[:n_layers], skeleton.device, read_ahead) as reader,
             token_bar(label, len(variants) * self.sentences.n_tokens, "tokens") as bar,
+            Lanes(N_LANES if skeleton.device.type == "cpu" else 1) as lanes,
         ):
             outer = self._outer()
             width, dtype = self._first_width(outer)
@@ -83,8 +89,9 @@ class LayerPass:
                 for layer in range(1, n_layers + 1):
                     held = reader.take()
                     for number, variant in enumerate(variants):
-                        self._block(layer, number, variant, held, states, layer in wanted)
+                        self._block(layer, number, variant, held, states, layer in wanted, lanes)
                         self._advance(bar, n_layers)
+                    self._trim()
                 if "final" in wanted:
                     for number, variant in enumerate(variants):
                         self._leave(number, variant, outer[variant.name], states)
@@ -103,6 +110,12 @@ class LayerPass:
         before = int(self._done)
         self._done += self.sentences.n_tokens / n_layers
         bar.advance(round(self._done) - before, round(self._done) - before)
+
+    def _trim(self) -> None:
+        # batches of many sizes leave gaps between them, which add up over a large model's layers
+        if time.perf_counter() - self._trimmed > _TRIM_SECONDS:
+            return_freed_memory()
+            self._trimmed = time.perf_counter()
 
     def _outer(self) -> dict[str, dict[str, torch.Tensor]]:
         """Return each variant's tensors outside the blocks; of the embedding only the rows of tokens that occur."""
@@ -127,17 +140,18 @@ class LayerPass:
         }
 
     def _tensors(self, variant: Variant, held: Held, keys: Sequence[str], slot: Slot | None) -> dict[str, torch.Tensor]:
-        """Return a variant's tensors to compute with: the files' own where they are that, else blended into `slot`."""
+        """Return a variant's tensors to compute with: those that no file holds as they are, blended into `slot`."""
         dtype, device = self.skeleton.dtype, self.skeleton.device
-        shapes = {key: self.sources.stored(variant, held, key).shape for key in keys}
-        if all(self.sources.plain(variant, key, dtype) for key in keys):
-            return {key: self.sources.stored(variant, held, key) for key in keys}
+        result = {key: self.sources.stored(variant, held, key) for key in keys}
+        blended = [key for key in keys if not self.sources.plain(variant, key, dtype)]
+        if not blended:
+            return result
         with self._timed("merge"):
-            sizes = [shapes[key].numel() * dtype.itemsize for key in keys]
-            views = (slot or Slot()).cut(sizes, device)
-            result = {key: view.view(dtype).view(shapes[key]) for key, view in zip(keys, views, strict=True)}
-            for key, out in result.items():
-                self.sources.blend(variant, held, key, out)
+            shapes = [result[key].shape for key in blended]
+            views = (slot or Slot()).cut([shape.numel() * dtype.itemsize for shape in shapes], device)
+            for key, shape, view in zip(blended, shapes, views, strict=True):
+                result[key] = view.view(dtype).view(shape)
+                self.sources.blend(variant, held, key, result[key])
         return result
 
     def _first_width(self, outer: Mapping[str, Mapping[str, torch.Tensor]]) -> tuple[int, torch.dtype]:
@@ -158,15 +172,27 @@ class LayerPass:
                 self._calls[number, batch] = known if known is not None and shared else calls
                 self._keep(0, number, variant, batch, first, states, wanted)
 
-    def _block(self, layer: int, number: int, variant: Variant, held: Held, states: Activations, wanted: bool) -> None:
+    def _block(
+        self,
+        layer: int,
+        number: int,
+        variant: Variant,
+        held: Held,
+        states: Activations,
+        wanted: bool,
+        lanes: Lanes,
+    ) -> None:
         skeleton = self.skeleton
         block = skeleton.blocks.modules[layer - 1]
         tensors = self._tensors(variant, held, skeleton.layers[layer - 1], self._target)
+
+        def through(batch: int) -> None:
+            call = self._calls[number, batch][layer - 1]
+            output = run_block(block, states.get(number, batch), call)
+            self._keep(layer, number, variant, batch, output, states, wanted)
+
         with self._timed("compute"), skeleton.filled(tensors), fused_forward(block, self._tried):
-            for batch in range(len(self.plan)):
-                call = self._calls[number, batch][layer - 1]
-                output = run_block(block, states.get(number, batch), call)
-                self._keep(layer, number, variant, batch, output, states, wanted)
+            lanes.map(through, [ids.numel() for ids in self.ids])
 
     def _leave(self, number: int, variant: Variant, tensors: Mapping[str, torch.Tensor], states: Activations) -> None:
         skeleton = self.skeleton
@@ -210,14 +236,11 @@ class LayerPass:
             self.ids[batch], self.bos, self.settings.exclude_bos, [self.sentences.texts[index] for index in members]
         )
         vectors = pool(output.float(), first, self.settings.pooling).cpu().numpy()
-        if layer not in by_layer:
-            by_layer[layer] = np.empty((len(self.sentences.ids), vectors.shape[1]), np.float32)
+        # several batches may come at once
+        with self._lock:
+            if layer not in by_layer:
+                by_layer[layer] = np.empty((len(self.sentences.ids), vectors.shape[1]), np.float32)
         by_layer[layer][members] = vectors
-
-
-def batch_budget(settings: RepresentSettings, dtype: torch.dtype) -> int:
-    """Return the tokens that a batch holds at most."""
-    return settings.token_budget
 
 
 def wanted_layers(layers: Layers, settings: RepresentSettings, n_layers: int, name: str) -> dict[Layer, Layer]:

@@ -10,7 +10,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,6 @@ from refbias.stream import StreamResult, single, stream_embeddings
 HIDDEN, INNER, HEADS, KEY_HEADS, VOCABULARY = 4096, 14336, 32, 8, 128256
 POOL = 1 << 26  # random numbers drawn once; a tensor is a stretch of them from a place of its own
 LIMIT_MB = 3000.0
-_PRODUCTS = ("aten::mm", "aten::addmm")
 
 
 def _shapes() -> dict[str, tuple[int, int]]:
@@ -199,17 +198,6 @@ def _pass_seconds(result: StreamResult) -> float:
     return sum(result.seconds[what] for what in ("wait", "merge", "compute", "spill"))
 
 
-def _share_of_products(streamed: Callable[[], StreamResult]) -> Result:
-    """Measure how much of its lanes' time a pass spends in products, by the profiler: both at the same moment."""
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CPU]) as profiler:
-        whole = _pass_seconds(streamed()) * Lanes(N_LANES).n_lanes
-    products = sum(event.self_cpu_time_total for event in profiler.key_averages() if event.key in _PRODUCTS) / 1e6
-    note = "of the same pass, all lanes together; the rest is norms, rotary embedding, gates, attention, sums"
-    return Result("streaming: time in matrix products", whole, products, "s", products / whole, "", note)
-
-
 def run(folder: Path, texts: list[str], n_layers: int, turns: int, budget: int | None) -> list[Result]:
     """Measure the streamed pass of a random 8B checkpoint of `n_layers` layers.
 
@@ -275,6 +263,5 @@ def run(folder: Path, texts: list[str], n_layers: int, turns: int, budget: int |
             "",
             f"{flops / base_of_both / 1e9:.0f} GFLOP/s bare",
         ),
-        _share_of_products(streamed),
         Result("streaming: peak memory", peak, LIMIT_MB, "MB", LIMIT_MB / peak, "> 1", f"{read:.0f} MB read"),
     ]

@@ -13,6 +13,7 @@ from bench.auditing import Answer, audit_results, changed_copy, gap, spectrum_re
 from bench.contestants import peak_mb
 from bench.costs import Cost, exponent, fitted
 from bench.measure import Result
+from matplotlib.figure import Figure
 from PIL import Image
 
 from tests.tiny import build_tiny
@@ -181,6 +182,27 @@ def test_tables_and_plot_are_written(tmp_path: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize("results", [[], RESULTS])
 def test_a_plot_says_what_is_not_there(tmp_path: Path, results: list[Result]) -> None:
     assert [path.is_file() for path in picture.draw(results, [], tmp_path / "plot")] == [True, True]
+
+
+def test_the_plot_reads_plainly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Figure] = []
+
+    def kept(figure: Figure, stem: Path) -> list[Path]:
+        figure.draw_without_rendering()
+        drawn.append(figure)
+        return []
+
+    monkeypatch.setattr(picture, "save", kept)
+    slower = Result("audit: warm", 4.0, 2.0, "s", 0.5, "> 1", "")
+    picture.draw([*RESULTS, slower], [Cost("layers", 2, 0.25), Cost("layers", 20, 2.0)], tmp_path / "plot")
+    bars, curves = drawn[0].axes
+    ticks = [bars.get_xticklabels(), curves.get_xticklabels(), curves.get_yticklabels()]
+    for labels in ticks:
+        assert {"1", "2", "5"} <= {label.get_text() for label in labels}
+    assert not any("$" in label.get_text() for labels in ticks for label in labels)
+    assert [(bar.get_x(), bar.get_width()) for bar in bars.containers[0]] == [(1.0, 2.0), (1.0, -0.5)]
+    frame, ends = drawn[0].bbox, [text.get_window_extent() for text in bars.texts]
+    assert all(frame.x0 < end.x0 and end.x1 < bars.get_window_extent().x1 for end in ends), "texts within the panel"
 
 
 @pytest.mark.parametrize(("value", "text"), [(None, "-"), (12345.6, "12346"), (1.02345, "1.02"), (0.0123, "0.0123")])

@@ -3,10 +3,10 @@
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import MaxNLocator
 
 from refbias.competence.results import Subject
-from refbias.figures.style import GREY, new_figure, say_empty, style
+from refbias.figures.style import GREY, new_figure, plain_log_ticks, say_empty, style
 from refbias.tables.competence.labels import subject_label
 
 # curves of the layers: key of direction.json, name, colour, line
@@ -73,9 +73,7 @@ def steering(subject: Subject) -> Figure:
             axes.grid(axis="y", color="#e8e8e8", linewidth=0.6)
         if not frame.empty and (frame["perplexity"] > 0).any():
             panels[2].set_yscale("log")
-            panels[2].yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            panels[2].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            panels[2].yaxis.set_minor_formatter(NullFormatter())
+            plain_log_ticks(panels[2].yaxis)
         figure.suptitle(f"{subject.model}, {subject_label(subject.subject)}: steering", fontsize=10)
         handles, labels = next(
             (axes.get_legend_handles_labels() for axes in panels if axes.get_legend_handles_labels()[0]), ([], [])

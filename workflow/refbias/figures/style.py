@@ -13,8 +13,10 @@ import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from scipy.optimize import isotonic_regression
 
 from refbias.artifacts import atomic_path
@@ -81,6 +83,13 @@ def method_style(method: str) -> dict[str, Any]:
     """Return colour and line style of a method."""
     colour, line = METHOD_STYLES.get(method, (GREY, "-"))
     return {"color": colour, "linestyle": line}
+
+
+def plain_log_ticks(axis: Axis) -> None:
+    """Put plain numbers (1, 2, 5, 10, ...) at the ticks of a logarithmic axis: powers would need math text."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def say_empty(axes: Axes, text: str) -> None:

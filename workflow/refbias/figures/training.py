@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import MaxNLocator
 
-from refbias.figures.style import GREY, LINE_STYLES, MARKERS, new_figure, say_empty, style
+from refbias.figures.style import GREY, LINE_STYLES, MARKERS, new_figure, plain_log_ticks, say_empty, style
 from refbias.tables.formats import loss as loss_text
 from refbias.tables.labels import REGIME_LABELS, ordered, regime_label
 
@@ -51,9 +51,7 @@ def loss(curves: Mapping[tuple[str, str], pd.DataFrame]) -> Figure:
                 label=f"{regime_label(regime)}, {split}: {first} to {last}",
             )
         axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.xaxis.set_minor_formatter(NullFormatter())
+        plain_log_ticks(axes.xaxis)
         axes.yaxis.set_major_locator(MaxNLocator(6))
         axes.set_ylim(bottom=0)
         axes.set_xlabel("Update (logarithmic)")

@@ -194,6 +194,12 @@ def test_sentences_say_the_verdicts_and_what_to_beware_of(results: Path) -> None
     told = " ".join(findings(tuned))
     assert "woman against man (both)" in told
     assert "steering from alpha" in told
+    failed = ["E does not answer to what is relevant (adult_child, own_thing)", "L answers to none of what is relevant"]
+    refused = replace(tuned, verdicts={**tuned.verdicts, "refused": {"answers": failed, "hiring": []}})
+    assert (
+        "answers: no verdict. Expertise score E does not answer to what is relevant (adult against child, own_thing); "
+        "Reading level L (grades) answers to none of what is relevant." in " ".join(findings(refused))
+    )
     beware = list(warnings([reference, tuned]))
     assert any("lack a reading level" in line for line in beware) == (
         reference.effects.query("measure == 'L'")[["n_missing"]].sum().item()

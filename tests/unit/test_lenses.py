@@ -1,6 +1,8 @@
 """Three lenses on shared axes: the map, the numbers of a page, agreement over a planted spectrum."""
 
 import json
+import re
+import shutil
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -253,10 +255,21 @@ def test_the_command_writes_a_page_a_subject_and_one_of_the_spectrum(run: Path, 
     assert "<script" not in text
     assert "woman against man" in text
     assert "Group-free control" in text
+    assert re.search(r"dB moved most on [a-z ]+: 0\.\d+ in size, 0\.\d+ net of the group-free control", text)
     assert "packaged Gemma 3" not in text
     assert "The competence lens was not held to this model." in (tmp_path / "full-h000.html").read_text(
         encoding="utf-8"
     )
+
+
+def test_what_cannot_be_related_is_told_in_words(run: Path, tmp_path: Path) -> None:
+    flat = Path(shutil.copytree(run, tmp_path / "run"))
+    for path in flat.glob("metamorphic/answers/*/*/plain/summary.json"):
+        path.write_text(json.dumps(cells({"gender": 0.1, "race": 0.1, "religion": 0.1})), encoding="utf-8")
+    assert main(command(flat, tmp_path / "pages")) == 0
+    text = (tmp_path / "pages" / "spectrum.html").read_text(encoding="utf-8")
+    assert "mean |dB| and biased answers (%) cannot be related: biased answers (%) constant." in text
+    assert "biased_share" not in text
 
 
 def test_pages_of_the_packaged_model_say_so(run: Path, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from refbias.tables.competence.labels import (
     TASK_LABELS,
     contrast_label,
     effect_text,
+    reason_text,
     subject_label,
 )
 from refbias.tables.formats import interval, number, p_statement, percent
@@ -75,7 +76,8 @@ def findings(subject: Subject) -> Iterator[str]:
         if not rows:
             continue
         if reasons:
-            yield f"{where}, {TASK_LABELS[task]}: no verdict. {'; '.join(reasons).capitalize()}."
+            told = "; ".join(map(reason_text, reasons))
+            yield f"{where}, {TASK_LABELS[task]}: no verdict. {told[:1].upper()}{told[1:]}."
             continue
         outcomes = Counter(str(row["outcome"]) for row in rows)
         told = ", ".join(f"{n} {outcome}" for outcome, n in sorted(outcomes.items()))

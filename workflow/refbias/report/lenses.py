@@ -235,7 +235,11 @@ def _findings(rows: pd.DataFrame) -> list[str]:
             continue
         values = known[column].to_numpy(float)
         row = known.iloc[int(values.argmin() if column == "resiliency" else np.abs(values).argmax())]
-        picked = f", the largest of {row['n_contrasts']:.0f} contrasts there" if column == "E" else ""
+        picked = ""
+        if column == "E":
+            picked = f", the largest of {row['n_contrasts']:.0f} contrasts there"
+        elif column == "mean_abs_delta_b" and pd.notna(row["mean_abs_net_delta_b"]):
+            picked = f" in size, {shift(float(row['mean_abs_net_delta_b']))} net of the group-free control"
         lines.append(f"{words} {row['axis']}: {text(float(row[column]))}{picked} ({len(known)} axes measured).")
     return lines
 
@@ -335,7 +339,7 @@ def spectrum_page(model: str, spectra: Spectra, notes: tuple[str, ...] = ()) -> 
 
 def _spectrum_section(model: str, regime: str, spectrum: Mapping[str, Lenses], notes: tuple[str, ...]) -> Section:
     rows = {name.partition("-")[2] or name: side_by_side(lenses) for name, lenses in spectrum.items()}
-    found = agreement(rows)
+    found = [{**pair, "reason": _in_words(pair["reason"])} for pair in agreement(rows)]
     where = f"{model}, {regime_label(regime)}"
     return Section(
         id=f"spectrum-{regime}",
@@ -355,6 +359,12 @@ def _spectrum_section(model: str, regime: str, spectrum: Mapping[str, Lenses], n
         findings=tuple(map(_agreement_sentence, found)),
         warnings=notes,
     )
+
+
+def _in_words(reason: str) -> str:
+    for column, name in NAMES.items():
+        reason = reason.replace(column, name)
+    return reason
 
 
 def _agreement_sentence(found: Mapping[str, Any]) -> str:

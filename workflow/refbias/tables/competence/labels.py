@@ -1,5 +1,6 @@
 """What the competence lens's contrasts, measures and verdicts are called in print."""
 
+import re
 from functools import cache
 
 from refbias.competence.data import load_attributes, load_contrasts
@@ -56,6 +57,12 @@ def contrast_label(contrast_id: str) -> str:
         sides = [_PROPER.get(side, side) for side in contrast_id.removeprefix("names_").split("_")]
         return f"names of {' against '.join(sides)}" if len(sides) == 2 else f"names, {' '.join(sides)}"
     return _shipped().get(contrast_id, attribute_label(contrast_id))
+
+
+def reason_text(reason: str) -> str:
+    """Return a reason of the competence lens with its measures and contrasts as they are called in print."""
+    known = {**MEASURE_LABELS, **{key: contrast_label(key) for key in (*_CONTRASTS, *_shipped())}}
+    return re.sub(r"\w+", lambda found: known.get(found[0], found[0]), reason)
 
 
 def family_label(family: str) -> str:

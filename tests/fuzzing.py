@@ -65,6 +65,7 @@ edits = st.lists(st.tuples(st.floats(0, 1), st.binary(min_size=1, max_size=9)), 
 
 
 def edited(content: bytes, changes: list[tuple[float, bytes]]) -> bytes:
+    """Return `content` with bytes written over it, each at a share of its length."""
     found = bytearray(content)
     for share, new in changes:
         at = int(share * max(0, len(found) - 1))

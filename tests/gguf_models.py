@@ -1,13 +1,16 @@
 """GGUF files of tiny Llama checkpoints, written with the format's library in the layout of llama.cpp's converter."""
 
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 from safetensors.torch import load_file
+
+if TYPE_CHECKING:
+    from gguf import GGUFWriter
 
 _CONTROL, _NORMAL, _UNUSED = 3, 1, 5
 _NAMES = {
@@ -37,6 +40,21 @@ def _paired(matrix: npt.NDArray[np.float32], heads: int) -> npt.NDArray[np.float
     """Interleave the two halves of every head's rows: llama.cpp rotates neighbours, transformers halves."""
     rows, columns = matrix.shape
     return matrix.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
+
+
+def small_gguf(path: Path, describe: Callable[["GGUFWriter"], None]) -> bytes:
+    """Write a Llama file of two small tensors, which `describe` gives its fields, and return its bytes."""
+    from gguf import GGUFWriter
+
+    writer = GGUFWriter(path, "llama")
+    describe(writer)
+    writer.add_tensor("token_embd.weight", np.arange(12, dtype=np.float32).reshape(3, 4))
+    writer.add_tensor("output_norm.weight", np.ones(4, dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path.read_bytes()
 
 
 def write_gguf(source: Path, target: Path, *, without: Collection[str] = (), **lies: int) -> Path:

@@ -1,39 +1,37 @@
 """Any GGUF file is read, or told in one line what to mend."""
 
-import numpy as np
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from refbias.models.gguf_file import check_gguf, dequantise
 from tests.fuzzing import FEW, MANY, edited, edits, result_or_line
+from tests.gguf_models import small_gguf
+
+if TYPE_CHECKING:
+    from gguf import GGUFWriter
 
 
 @pytest.fixture(scope="module")
 def gguf_bytes(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """A file that names an architecture and holds values of every kind."""
-    from gguf import GGUFWriter
 
-    path = tmp_path_factory.mktemp("gguf") / "whole.gguf"
-    writer = GGUFWriter(path, "llama")
-    writer.add_context_length(64)
-    writer.add_embedding_length(4)
-    writer.add_block_count(1)
-    writer.add_feed_forward_length(4)
-    writer.add_head_count(1)
-    writer.add_vocab_size(3)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_token_list(["a", "b", "ab"])
-    writer.add_token_merges(["a b"])
-    writer.add_add_bos_token(True)
-    writer.add_tensor("token_embd.weight", np.arange(12, dtype=np.float32).reshape(3, 4))
-    writer.add_tensor("output_norm.weight", np.ones(4, dtype=np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path.read_bytes()
+    def describe(writer: "GGUFWriter") -> None:
+        writer.add_context_length(64)
+        writer.add_embedding_length(4)
+        writer.add_block_count(1)
+        writer.add_feed_forward_length(4)
+        writer.add_head_count(1)
+        writer.add_vocab_size(3)
+        writer.add_layer_norm_rms_eps(1e-5)
+        writer.add_tokenizer_model("gpt2")
+        writer.add_token_list(["a", "b", "ab"])
+        writer.add_token_merges(["a b"])
+        writer.add_add_bos_token(True)
+
+    return small_gguf(tmp_path_factory.mktemp("gguf") / "whole.gguf", describe)
 
 
 @MANY

@@ -2,7 +2,6 @@
 
 import json
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -153,14 +152,7 @@ def test_order_and_company_do_not_matter(tiny: dict[str, Path]) -> None:
     np.testing.assert_array_equal(forward, embed_sentences(model, tokenizer, TEXTS, RepresentSettings()))
 
 
-@pytest.fixture
-def _two_threads() -> Iterator[None]:
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(1)
-
-
-@pytest.mark.usefixtures("_two_threads")
+@pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_two_batches_at_once_give_the_numbers_of_one_after_the_other(tiny: dict[str, Path], family: str) -> None:
     tokenizer, model = load_tokenizer(tiny[family]), load_base(tiny[family], dtype=torch.float32)
@@ -178,7 +170,7 @@ def test_two_batches_at_once_give_the_numbers_of_one_after_the_other(tiny: dict[
     np.testing.assert_array_equal(at_once, in_turn)
 
 
-@pytest.mark.usefixtures("_two_threads")
+@pytest.mark.usefixtures("two_threads")
 def test_a_failure_in_one_of_two_streams_is_raised_and_stops_both(tiny: dict[str, Path]) -> None:
     tokenizer, model = load_tokenizer(tiny["llama"]), load_base(tiny["llama"], dtype=torch.float32)
     model.layers[1].mlp.down_proj.weight.data[0, 0] = float("nan")

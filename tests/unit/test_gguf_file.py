@@ -4,33 +4,30 @@ import contextlib
 import struct
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from refbias.errors import UserError
 from refbias.models.gguf_file import check_gguf
+from tests.gguf_models import small_gguf
+
+if TYPE_CHECKING:
+    from gguf import GGUFWriter
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """A file as the format's own library writes it."""
-    from gguf import GGUFWriter
 
-    path = tmp_path_factory.mktemp("gguf") / "whole.gguf"
-    writer = GGUFWriter(path, "llama")
-    writer.add_context_length(128)
-    writer.add_token_list(["a", "bc", "déf"])
-    writer.add_token_scores([0.0, 1.0, 2.0])
-    writer.add_tensor("token_embd.weight", np.arange(12, dtype=np.float32).reshape(3, 4))
-    writer.add_tensor("output_norm.weight", np.ones(4, dtype=np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path.read_bytes()
+    def describe(writer: "GGUFWriter") -> None:
+        writer.add_context_length(128)
+        writer.add_token_list(["a", "bc", "déf"])
+        writer.add_token_scores([0.0, 1.0, 2.0])
+
+    return small_gguf(tmp_path_factory.mktemp("gguf") / "whole.gguf", describe)
 
 
 def check(folder: Path, content: bytes) -> int:

@@ -2,20 +2,13 @@
 
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 import torch
 
-from refbias.lanes import Lanes
+from refbias.lanes import Lanes, lanes_on
 
-
-@pytest.fixture(autouse=True)
-def _two_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("two_threads")
 
 
 def test_two_batches_meet_each_with_its_share_of_the_threads() -> None:
@@ -69,3 +62,7 @@ def test_the_first_failure_is_raised_and_nothing_is_begun_after_it() -> None:
         # and the lanes can be used again
         assert lanes.map(lambda batch: batch, [1, 1]) == [0, 1]
     assert torch.get_num_threads() == 2
+
+
+def test_an_accelerator_takes_one_batch_at_a_time() -> None:
+    assert [lanes_on(torch.device(name)) for name in ("cpu", "cuda", "mps")] == [2, 1, 1]

@@ -19,7 +19,7 @@ import torch
 from refbias.config.represent import RepresentSettings
 from refbias.errors import UserError
 from refbias.fast import fused_forward
-from refbias.lanes import N_LANES, Lanes
+from refbias.lanes import Lanes, lanes_on
 from refbias.progress import token_bar
 
 if TYPE_CHECKING:
@@ -182,11 +182,10 @@ def embed_tokens(
     plan = batches([len(ids) for ids in sentences.ids], settings.token_budget)
     # hooks of an inner layer belong to one forward pass at a time
     whole = settings.layer == "final" and settings.final_norm
-    n_lanes = N_LANES if whole and device.type == "cpu" else 1
     with (
         fused_forward(model),
         token_bar(f"embed {name}", sentences.n_tokens, "tokens") as bar,
-        Lanes(n_lanes) as lanes,
+        Lanes(lanes_on(device) if whole else 1) as lanes,
     ):
 
         def vectors_of(batch: int) -> torch.Tensor:
@@ -202,7 +201,7 @@ def embed_tokens(
             return pool(states, first, settings.pooling).cpu()
 
         try:
-            parts = lanes.map(vectors_of, [len(members) for members in plan])
+            parts = lanes.map(vectors_of, [len(members) * len(sentences.ids[members[0]]) for members in plan])
         except _NotFiniteError as error:
             # looked into when no other batch passes through the model's hooks
             with torch.inference_mode():

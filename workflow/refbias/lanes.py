@@ -7,13 +7,18 @@ on the thread that computes it.
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from typing import Self, TypeVar
 
 import torch
 
 _Result = TypeVar("_Result")
 N_LANES = 2
+
+
+def lanes_on(device: torch.device) -> int:
+    """Return how many batches a device takes at once: an accelerator has queues of its own."""
+    return N_LANES if device.type == "cpu" else 1
 
 
 class Lanes:
@@ -44,16 +49,16 @@ class Lanes:
         work
             Called with the number of a batch, in inference mode.
         sizes
-            Size of each batch: the largest are begun first, so that the lanes end together.
+            Tokens of each batch: the largest are begun first, so that the lanes end together.
         """
         if self._pool is None or len(sizes) < self.n_lanes:
             with torch.inference_mode():
                 return [work(number) for number in range(len(sizes))]
         self._failed.clear()
 
-        def attempt(number: int) -> _Result | None:
+        def attempt(number: int) -> _Result:
             if self._failed.is_set():
-                return None
+                raise CancelledError
             try:
                 # a thread has an inference mode of its own
                 with torch.inference_mode():
@@ -72,7 +77,7 @@ class Lanes:
             # what is under way may use what the caller takes away
             wait(waiting.values())
             raise
-        return [found[number] for number in range(len(sizes))]  # type: ignore[misc]
+        return [found[number] for number in range(len(sizes))]
 
     def __enter__(self) -> Self:
         return self

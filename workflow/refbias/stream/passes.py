@@ -15,7 +15,7 @@ from refbias.config.represent import RepresentSettings
 from refbias.embed import Tokenised, batches, first_position, pool
 from refbias.errors import UserError
 from refbias.fast import Tried, fused_forward
-from refbias.lanes import N_LANES, Lanes
+from refbias.lanes import Lanes, lanes_on
 from refbias.models.heap import return_freed_memory
 from refbias.progress import Bar, token_bar
 from refbias.stream.activations import Activations
@@ -78,7 +78,7 @@ class LayerPass:
         with (
             LayerReader(self.sources.weights, skeleton.layers[:n_layers], skeleton.device, read_ahead) as reader,
             token_bar(label, len(variants) * self.sentences.n_tokens, "tokens") as bar,
-            Lanes(N_LANES if skeleton.device.type == "cpu" else 1) as lanes,
+            Lanes(lanes_on(skeleton.device)) as lanes,
         ):
             outer = self._outer()
             width, dtype = self._first_width(outer)
